@@ -1,4 +1,5 @@
-//! One connection, from its configuration through the handshake to its end. [`crate::exchange`] exchanges the data.
+//! One connection, from its configuration through the handshake to its end. [`crate::exchange`] exchanges the
+//! data.
 
 use std::time::Duration;
 
@@ -108,8 +109,8 @@ pub(crate) struct Link<'a> {
     refused: bool,
     /// Whether transmission is held back for now.
     pub(crate) held: bool,
-    /// The number of bytes that were returned but not consumed. They are consumed by the next read, so that the engine
-    /// does not process later records early.
+    /// The number of bytes that were returned but not consumed. They are consumed by the next read, so that
+    /// the engine does not process later records early.
     pub(crate) unread: usize,
     /// The rest of the data that did not fit into the early data. It follows after the handshake.
     pub(crate) unsent: Option<Vec<u8>>,
@@ -175,7 +176,8 @@ impl Link<'_> {
         self.tls.negotiated().is_some_and(|n| n.version.map(as_tls) == Some(ProtocolVersion::TLS1_2))
     }
 
-    /// Whether the master secret is extended. Otherwise there is no exporter, and no session is kept (RFC 7627 §5.4).
+    /// Whether the master secret is extended. Otherwise there is no exporter, and no session is kept (RFC
+    /// 7627 §5.4).
     fn is_extended(&self) -> bool {
         self.tls.export(b"EXPERIMENTAL", None, &mut [0]).is_ok()
     }
@@ -190,8 +192,8 @@ impl Link<'_> {
         Ok(())
     }
 
-    /// Ends the connection if the peer requests a renegotiation that the options do not allow, as BoringSSL does. The engine
-    /// itself would refuse and continue.
+    /// Ends the connection if the peer requests a renegotiation that the options do not allow, as BoringSSL
+    /// does. The engine itself would refuse and continue.
     fn check_renegotiation(&mut self) -> Result<(), Failure> {
         let typ = match self.tls.side() {
             Side::Client => HandshakeType::HELLO_REQUEST,
@@ -233,7 +235,8 @@ impl Link<'_> {
         self.held = false;
     }
 
-    /// Answers questions, transmits, and receives the next bytes. Waits for them if there is nothing else to do.
+    /// Answers questions, transmits, and receives the next bytes. Waits for them if there is nothing else to
+    /// do.
     pub(crate) fn step(&mut self) -> Result<(), Failure> {
         let answered = self.events()?;
         // After the handshake, output waits for the next data, because one KeyUpdate may answer several.

@@ -1,4 +1,5 @@
-//! The engine's connection, over a stream or over datagrams. The rest of the shim does not distinguish the two.
+//! The engine's connection, over a stream or over datagrams. The rest of the shim does not distinguish the
+//! two.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -139,7 +140,8 @@ impl Engine {
         }
     }
 
-    /// Reports the end of the runner's stream. Datagrams have no end: the connection then waits for nothing more.
+    /// Reports the end of the runner's stream. Datagrams have no end: the connection then waits for nothing
+    /// more.
     pub(crate) fn receive_end(&mut self) -> Result<(), Failure> {
         match self {
             Self::Stream(tls) => Ok(tls.receive_end()?),

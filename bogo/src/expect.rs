@@ -9,8 +9,8 @@ use crate::options::{Options, as_tls};
 use crate::setup::Shared;
 use crate::{keys, reasons};
 
-/// Checks the negotiated parameters. `used` is the credential that signed; `shared` has the data that BoringSSL keeps with
-/// the session.
+/// Checks the negotiated parameters. `used` is the credential that signed; `shared` has the data that
+/// BoringSSL keeps with the session.
 pub(crate) fn check(
     options: &Options,
     negotiated: &Negotiated,

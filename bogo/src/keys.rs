@@ -112,7 +112,8 @@ impl Credentials {
         Ok(())
     }
 
-    /// The credentials for this client. Static RSA decrypts with the key, so the engine must have the key itself.
+    /// The credentials for this client. Static RSA decrypts with the key, so the engine must have the key
+    /// itself.
     pub(crate) fn for_client(&self, client: Option<&ClientHelloInfo>) -> Vec<Credential> {
         let static_rsa =
             |suite: &CipherSuite| suite.name().is_some_and(|name| name.starts_with("TLS_RSA_WITH_"));

@@ -1,9 +1,10 @@
-//! The shim between Dunlin and BoringSSL's conformance runner (BoGo). The runner starts one process for each test. The
-//! process connects to the runner one or more times, follows its options, and checks what they expect.
+//! The shim between Dunlin and BoringSSL's conformance runner (BoGo). The runner starts one process for each
+//! test. The process connects to the runner one or more times, follows its options, and checks what they
+//! expect.
 //!
 //! * [`options`]: the command line, for the first connection, for resumptions and for retries.
-//! * [`setup`]: makes profiles and configurations from the options; [`keys`] loads credentials, [`suites`] chooses cipher
-//!   suites and groups.
+//! * [`setup`]: makes profiles and configurations from the options; [`keys`] loads credentials, [`suites`]
+//!   chooses cipher suites and groups.
 //! * [`compression`]: the runner's algorithms for compressed certificates.
 //! * [`answers`]: answers the engine's questions.
 //! * [`connection`]: runs one connection over [`transport`]; [`exchange`] exchanges data after the handshake.

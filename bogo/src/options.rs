@@ -175,8 +175,8 @@ pub(crate) struct CredentialOptions {
 type Values<'a> = std::slice::Iter<'a, String>;
 
 impl Options {
-    /// Parses the options for the first connection, for resumptions, and for retries after refused early data. A prefix of
-    /// the name restricts an option to one of the three.
+    /// Parses the options for the first connection, for resumptions, and for retries after refused early
+    /// data. A prefix of the name restricts an option to one of the three.
     pub(crate) fn parse(arguments: &[String]) -> Result<[Self; 3], Failure> {
         const PREFIXES: [&str; 3] = ["-on-initial", "-on-resume", "-on-retry"];
         let mut all: [Self; 3] = Default::default();

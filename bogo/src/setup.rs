@@ -1,4 +1,5 @@
-//! Makes profiles and configurations from the options, and holds the state that all connections of the process share.
+//! Makes profiles and configurations from the options, and holds the state that all connections of the
+//! process share.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -172,7 +173,8 @@ const VERIFY_SCHEMES: [SignatureScheme; 8] = [
 /// The versions whose sessions are kept as those of TLS 1.3.
 const NEWEST: [ProtocolVersion; 2] = [ProtocolVersion::TLS1_3, ProtocolVersion::DTLS1_3];
 
-/// The default MTU: BoringSSL sends data of any length in one datagram, and the runner reads no more than this.
+/// The default MTU: BoringSSL sends data of any length in one datagram, and the runner reads no more than
+/// this.
 const MTU: usize = 16 * 1024 + 256;
 
 /// The default name of a server. It is not sent as server_name.
@@ -332,8 +334,8 @@ fn verify_schemes(options: &Options, provider: &CryptoProvider) -> Vec<Signature
     let wanted = if wanted.is_empty() { &VERIFY_SCHEMES[..] } else { wanted };
     let known = |scheme: &SignatureScheme| provider.signatures.schemes.iter().any(|(s, _)| s == scheme);
     let mut schemes: Vec<_> = wanted.iter().copied().filter(known).collect();
-    // A TLS 1.3 profile needs a scheme with which servers can sign (RFC 8446 §4.4.3). No peer of these tests supports this
-    // one.
+    // A TLS 1.3 profile needs a scheme with which servers can sign (RFC 8446 §4.4.3). No peer of these tests
+    // supports this one.
     if schemes.iter().all(|s| NOT_OF_SERVERS.contains(s)) {
         schemes.push(SignatureScheme::MLDSA44);
     }
@@ -393,7 +395,8 @@ fn client(options: &Options, profile: Profile, shared: &Shared) -> Result<Client
     })
 }
 
-/// BoringSSL's timeouts, and its patience: 400 ms, doubled up to a minute. The connection fails instead of the 13th retransmission.
+/// BoringSSL's timeouts, and its patience: 400 ms, doubled up to a minute. The connection fails instead of
+/// the 13th retransmission.
 fn retransmission(options: &Options) -> Result<Retransmission, Failure> {
     let first = Duration::from_millis(options.initial_timeout_ms.unwrap_or(400));
     let timeouts = std::iter::successors(Some(first), |timeout| Some((*timeout * 2).min(LONGEST_TIMEOUT)));
@@ -405,8 +408,9 @@ fn protocols(alpn: &[Vec<u8>]) -> EarlyDataProtocols {
     EarlyDataProtocols::named(alpn.to_vec()).and_unnamed()
 }
 
-/// How a server keeps the sessions of this version. BoringSSL uses tickets in both versions, and session IDs in TLS 1.2 if
-/// there is no ticket. By default TLS 1.3 tickets only name a session, which is kept here or asked for.
+/// How a server keeps the sessions of this version. BoringSSL uses tickets in both versions, and session IDs
+/// in TLS 1.2 if there is no ticket. By default TLS 1.3 tickets only name a session, which is kept here or
+/// asked for.
 fn tickets(
     options: &Options,
     provider: &Arc<CryptoProvider>,

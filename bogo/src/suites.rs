@@ -1,5 +1,5 @@
-//! Orders cipher suites and groups by the preference of the options. Among equals the client's order decides, which a server
-//! learns from the ClientHello.
+//! Orders cipher suites and groups by the preference of the options. Among equals the client's order decides,
+//! which a server learns from the ClientHello.
 
 use dunlin::ClientHelloInfo;
 use dunlin::crypto::{CryptoProvider, KeyExchangeGroup, Tls12CipherSuite, Tls13CipherSuite};
@@ -33,8 +33,8 @@ pub(crate) fn tls13(options: &Options, client: Option<&ClientHelloInfo>) -> Vec<
     suites
 }
 
-/// The TLS 1.2 suites that the options name; by default all that the runner may test, except CBC. Static RSA, which is for
-/// the laboratory only, comes last.
+/// The TLS 1.2 suites that the options name; by default all that the runner may test, except CBC. Static RSA,
+/// which is for the laboratory only, comes last.
 pub(crate) fn tls12(
     options: &Options,
     client: Option<&ClientHelloInfo>,

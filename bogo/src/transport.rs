@@ -1,5 +1,5 @@
-//! The connection to the runner. With DTLS, it is a sequence of packets and of commands about the clock and the MTU, as in
-//! BoringSSL's `packet_adapter.go`.
+//! The connection to the runner. With DTLS, it is a sequence of packets and of commands about the clock and
+//! the MTU, as in BoringSSL's `packet_adapter.go`.
 
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, Ipv6Addr, Shutdown, TcpStream};
@@ -10,7 +10,8 @@ use crate::options::Options;
 
 /// A packet, after its length in 4 bytes.
 const PACKET: u8 = b'P';
-/// Advances the clock by nanoseconds in 8 bytes. The shim answers with [`CLOCK_ADVANCED`] before it handles its timers.
+/// Advances the clock by nanoseconds in 8 bytes. The shim answers with [`CLOCK_ADVANCED`] before it handles
+/// its timers.
 const ADVANCE_CLOCK: u8 = b'T';
 const CLOCK_ADVANCED: u8 = b't';
 /// Sets the MTU, 4 bytes.
@@ -43,7 +44,8 @@ pub(crate) struct Transport {
     socket: TcpStream,
     /// Give the engine one byte at a time, to expose code that depends on larger pieces.
     bytewise: bool,
-    /// Whether a write failed because the runner has closed. The error is ignored: the runner's alert says more.
+    /// Whether a write failed because the runner has closed. The error is ignored: the runner's alert says
+    /// more.
     deaf: bool,
 }
 
@@ -125,7 +127,8 @@ impl Transport {
 
 impl Drop for Transport {
     fn drop(&mut self) {
-        // Closing a socket with unread bytes resets the connection, and the reset may destroy the alert. So read to the end.
+        // Closing a socket with unread bytes resets the connection, and the reset may destroy the alert. So
+        // read to the end.
         if self.socket.shutdown(Shutdown::Write).is_ok() {
             let mut rest = [0; READ];
             while matches!(self.socket.read(&mut rest), Ok(n) if n > 0) {}

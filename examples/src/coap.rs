@@ -105,7 +105,8 @@ fn builder() -> ProfileBuilder {
     Profile::builder(Arc::new(dunlin_awslc::provider()))
 }
 
-/// RFC 7252 §9.1.3.1: with a key, every CoAP endpoint has TLS_PSK_WITH_AES_128_CCM_8. The other suites come first.
+/// RFC 7252 §9.1.3.1: with a key, every CoAP endpoint has TLS_PSK_WITH_AES_128_CCM_8. The other suites come
+/// first.
 fn psk_profile() -> Result<Profile, Box<dyn Error>> {
     let suites = [TLS12_PSK_CIPHER_SUITES, &[&TLS12_PSK_WITH_AES_128_CCM_8]].concat();
     Ok(builder().tls12_cipher_suites(suites).build()?)

@@ -1,7 +1,8 @@
-//! Short programs that use Dunlin. Each is one file in `src/bin`, and begins with a line that says how to run it.
+//! Short programs that use Dunlin. Each is one file in `src/bin`, and begins with a line that says how to run
+//! it.
 //!
-//! This library only makes the certificates and keys that the examples load. A real program gets them from its authority;
-//! `dunlin pki demo` makes the same files.
+//! This library only makes the certificates and keys that the examples load. A real program gets them from
+//! its authority; `dunlin pki demo` makes the same files.
 #![forbid(unsafe_code)]
 
 pub mod coap;
@@ -24,8 +25,8 @@ pub struct DemoFiles {
 }
 
 impl DemoFiles {
-    /// Makes `root.pem`, `server.pem`, `server.key`, `client.pem` and `client.key`. The server is `localhost`, the client
-    /// `device-1`.
+    /// Makes `root.pem`, `server.pem`, `server.key`, `client.pem` and `client.key`. The server is
+    /// `localhost`, the client `device-1`.
     ///
     /// # Errors
     /// A file cannot be written, or the system gives no randomness.
@@ -40,8 +41,8 @@ impl DemoFiles {
         Ok(files)
     }
 
-    /// A profile that trusts the root and authenticates this side by its certificate. `src/bin/mutual_tls.rs` repeats
-    /// this code, to be complete by itself.
+    /// A profile that trusts the root and authenticates this side by its certificate. `src/bin/mutual_tls.rs`
+    /// repeats this code, to be complete by itself.
     ///
     /// # Errors
     /// A file cannot be read.

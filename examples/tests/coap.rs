@@ -99,7 +99,8 @@ fn a_wrong_command_line_is_explained() {
     }
 }
 
-/// Files for both sides. libcoap's programs send no intermediate certificate with OpenSSL, so both sides trust it.
+/// Files for both sides. libcoap's programs send no intermediate certificate with OpenSSL, so both sides
+/// trust it.
 fn files() -> Files {
     let tree = Tree::generate(&TreeSpec::new(KeyType::P256, 1).unwrap()).unwrap();
     let files = Files::default();

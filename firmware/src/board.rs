@@ -108,7 +108,8 @@ unsafe impl GlobalAlloc for MeasuredHeap {
 
 /// Initialises the heap. Call it once, before anything allocates.
 pub(crate) fn start_heap() {
-    // SAFETY: the heap follows the static data. The stack begins at the other end of the RAM, which is twice as large.
+    // SAFETY: the heap follows the static data. The stack begins at the other end of the RAM, which is twice
+    // as large.
     unsafe { HEAP.heap.init(heap_start().addr(), HEAP_LEN) }
 }
 
@@ -116,7 +117,8 @@ pub(crate) fn start_heap() {
 pub(crate) struct Usage {
     /// The most that was allocated at one time, rounded up by the allocator.
     pub(crate) heap: usize,
-    /// The smallest heap in which the same allocations fit at the same addresses, including the gaps between them.
+    /// The smallest heap in which the same allocations fit at the same addresses, including the gaps between
+    /// them.
     pub(crate) heap_span: usize,
     /// The deepest stack.
     pub(crate) stack: usize,

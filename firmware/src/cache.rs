@@ -7,9 +7,9 @@ use core::fmt;
 use cortex_m::interrupt::{self, Mutex};
 use dunlin::cache::{CacheKey, CachedServer, ClientCache};
 
-/// The entry of one server as encoded bytes, which a real device would keep in its flash. They need the same protection as the
-/// device's trust anchors: an attacker who can change them can invent a server, and one who reads the tickets can recognise the
-/// device's next connection.
+/// The entry of one server as encoded bytes, which a real device would keep in its flash. They need the same
+/// protection as the device's trust anchors: an attacker who can change them can invent a server, and one who
+/// reads the tickets can recognise the device's next connection.
 pub struct OneServer(Mutex<RefCell<Vec<u8>>>);
 
 impl OneServer {
@@ -18,7 +18,8 @@ impl OneServer {
         Self(Mutex::new(RefCell::new(Vec::new())))
     }
 
-    /// Sets the entry to the bytes that [`OneServer::bytes`] returned earlier. Other bytes are as good as none.
+    /// Sets the entry to the bytes that [`OneServer::bytes`] returned earlier. Other bytes are as good as
+    /// none.
     pub fn restore(&self, bytes: Vec<u8>) {
         interrupt::free(|cs| *self.0.borrow(cs).borrow_mut() = bytes);
     }
@@ -31,7 +32,8 @@ impl OneServer {
 
 impl ClientCache for &'static OneServer {
     fn update(&self, key: &CacheKey, change: &mut dyn FnMut(&mut CachedServer)) {
-        // The entry is bound to the server and the settings by what precedes it. A name contains no zero byte.
+        // The entry is bound to the server and the settings by what precedes it. A name contains no zero
+        // byte.
         let server = [&key.settings[..], &key.port.to_be_bytes(), key.name.as_bytes(), &[0]].concat();
         interrupt::free(|cs| {
             let mut bytes = self.0.borrow(cs).borrow_mut();

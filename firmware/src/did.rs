@@ -1,4 +1,5 @@
-//! Devices with a decentralised identifier (docs/identity.md): each side shows its bare DID in a message of its own. The keys are Ed25519.
+//! Devices with a decentralised identifier (docs/identity.md): each side shows its bare DID in a message of
+//! its own. The keys are Ed25519.
 
 use alloc::string::String;
 use alloc::sync::Arc;
@@ -38,7 +39,8 @@ pub fn provider(random: Arc<dyn SecureRandom>) -> Arc<CryptoProvider> {
     })
 }
 
-/// The device shows `own`, and verifies the server with `verifier`. The next parameter is the device's private key (PKCS#8).
+/// The device shows `own`, and verifies the server with `verifier`. The next parameter is the device's
+/// private key (PKCS#8).
 ///
 /// # Errors
 /// The key does not parse.
@@ -125,13 +127,14 @@ pub struct ProvenServer {
     did: Did,
     provider: Arc<CryptoProvider>,
     registry: RegistryTrust,
-    /// The largest checkpoint that the device has accepted, so that the registry cannot go back. A real device keeps it in its flash.
+    /// The largest checkpoint that the device has accepted, so that the registry cannot go back. A real
+    /// device keeps it in its flash.
     newest: Option<SignedCheckpoint>,
 }
 
 impl ProvenServer {
-    /// The next parameters are the server's DID, the registry's key as log and as witness, and the newest checkpoint, which is empty at the
-    /// first boot.
+    /// The next parameters are the server's DID, the registry's key as log and as witness, and the newest
+    /// checkpoint, which is empty at the first boot.
     ///
     /// # Errors
     /// One of them does not parse.

@@ -13,8 +13,9 @@ use dunlin_rustcrypto::{P256_KEY_LOADER, P256_SIGNATURES, SECP256R1, SHA256, TLS
 
 use crate::parameters::Parameters;
 
-/// Device and server authenticate each other by certificates with P-256 keys, under one authority. The parameters are the
-/// device's certificate, its private key (PKCS#8) and the authority's certificate, all in DER.
+/// Device and server authenticate each other by certificates with P-256 keys, under one authority. The
+/// parameters are the device's certificate, its private key (PKCS#8) and the authority's certificate, all in
+/// DER.
 ///
 /// # Errors
 /// The parameters do not parse, or the key is not that of the certificate.

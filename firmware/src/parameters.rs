@@ -20,8 +20,8 @@ impl Parameters {
         (0..len).map(|_| self.0.read()).collect()
     }
 
-    /// The next parameter: the time in milliseconds since 1970, in eight bytes. The device has no clock, so the time stands
-    /// still during the connection.
+    /// The next parameter: the time in milliseconds since 1970, in eight bytes. The device has no clock, so
+    /// the time stands still during the connection.
     pub(crate) fn now(&mut self) -> Now {
         Now::from_unix_ms(self.bytes().iter().fold(0, |ms, byte| ms << 8 | u64::from(*byte)))
     }

@@ -7,8 +7,8 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use dunlin::crypto::{CryptoError, SecureRandom};
 use dunlin_rustcrypto::SHA256;
 
-/// SHA-256 over a seed and a counter. FOR THE SIMULATION ONLY: the host chose the seed, and the seed reveals every secret.
-/// A real device must use its hardware random number generator.
+/// SHA-256 over a seed and a counter. FOR THE SIMULATION ONLY: the host chose the seed, and the seed reveals
+/// every secret. A real device must use its hardware random number generator.
 pub(crate) struct SimulationRandom {
     seed: Vec<u8>,
     counter: AtomicU32,

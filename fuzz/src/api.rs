@@ -1,8 +1,8 @@
 //! The target `api`: two connected peers, and every call of the interface in any order and at any time.
 //!
-//! The path between them loses and reorders datagrams, and splits a stream anywhere, but forges nothing. So all received
-//! data were sent: on a stream in order and complete, over datagrams at most once. A connection fails only if one of the two
-//! callers made it fail.
+//! The path between them loses and reorders datagrams, and splits a stream anywhere, but forges nothing. So
+//! all received data were sent: on a stream in order and complete, over datagrams at most once. A connection
+//! fails only if one of the two callers made it fail.
 
 use dunlin::error::{Error, Misuse};
 use dunlin::wire::AlertDescription;
@@ -15,7 +15,8 @@ use crate::setting::{NOW, Setting, World};
 /// The turns in which the two peers exchange data before the script begins.
 const MAX_TURNS: usize = 4096;
 
-/// The messages after the handshake that a peer accepts without data between them (docs/security.md, `MAX_IDLE_MESSAGES`).
+/// The messages after the handshake that a peer accepts without data between them (docs/security.md,
+/// `MAX_IDLE_MESSAGES`).
 const MAX_IDLE: usize = 32;
 
 /// The tickets that a server sends after its handshake.
@@ -24,9 +25,9 @@ const TICKETS: usize = 2;
 /// The timers that expire before a connection gives up.
 const MAX_TIMEOUTS: usize = 8;
 
-/// A datagram is lost if this many others have overtaken it. Without encryption, a datagram opens under every number that
-/// its header can stand for, and the replay window would accept an old datagram as a new one. With real keys it would not
-/// open.
+/// A datagram is lost if this many others have overtaken it. Without encryption, a datagram opens under every
+/// number that its header can stand for, and the replay window would accept an old datagram as a new one.
+/// With real keys it would not open.
 const MAX_LATE: usize = 60;
 
 struct Party {
@@ -191,7 +192,8 @@ impl Table<'_> {
         self.judge(who);
     }
 
-    /// Counts a message to `who` that this peer may receive without data since the previous one. Too many are a flood.
+    /// Counts a message to `who` that this peer may receive without data since the previous one. Too many are
+    /// a flood.
     fn count_idle(&mut self, who: usize) {
         self.idle[who] += 1;
         self.is_forced |= self.idle[who] > MAX_IDLE;

@@ -1,8 +1,8 @@
-//! The target `datagram`: a record layer of DTLS 1.2 or 1.3, with and without connection IDs, that receives honest datagrams between
-//! others of any content.
+//! The target `datagram`: a record layer of DTLS 1.2 or 1.3, with and without connection IDs, that receives
+//! honest datagrams between others of any content.
 //!
-//! No other datagram has a right tag. So none of them ends the connection, moves the replay window or delivers data, and each
-//! honest one arrives once, as it was sent.
+//! No other datagram has a right tag. So none of them ends the connection, moves the replay window or
+//! delivers data, and each honest one arrives once, as it was sent.
 
 use std::collections::BTreeSet;
 
@@ -16,8 +16,8 @@ use crate::script::Script;
 const MAX_HELD: isize = 512 * 1024;
 /// The most honest datagrams.
 const MAX_SENT: usize = 128;
-/// A datagram is lost if this many others have overtaken it: without encryption, it opens under every number that its header can
-/// stand for (RFC 9147 §4.2.2).
+/// A datagram is lost if this many others have overtaken it: without encryption, it opens under every number
+/// that its header can stand for (RFC 9147 §4.2.2).
 const MAX_LATE: usize = 60;
 
 struct Play<'s> {

@@ -1,4 +1,5 @@
-//! Changes to handshake messages. They know the length fields, so that a message still parses after a change deep inside.
+//! Changes to handshake messages. They know the length fields, so that a message still parses after a change
+//! deep inside.
 
 use dunlin::TransportKind;
 use dunlin::crypto::Tls12KeyExchange;
@@ -249,8 +250,8 @@ fn vectors(dialect: Dialect, typ: u8, body: &[u8]) -> Vec<Vector> {
     walk.found
 }
 
-/// Replaces `remove` bytes at `at` by `insert`, and corrects the lengths of the vectors around them. At the end of a vector,
-/// `appended` decides whether the bytes belong to the vector or follow it.
+/// Replaces `remove` bytes at `at` by `insert`, and corrects the lengths of the vectors around them. At the
+/// end of a vector, `appended` decides whether the bytes belong to the vector or follow it.
 fn splice(
     dialect: Dialect,
     message: &mut Message,

@@ -129,7 +129,8 @@ impl End {
         }
     }
 
-    /// Requests connection IDs, replaces its own, or uses a spare one of the peer; does nothing over a stream.
+    /// Requests connection IDs, replaces its own, or uses a spare one of the peer; does nothing over a
+    /// stream.
     pub(crate) fn change_ids(&mut self, how: u8) {
         let Self::Dtls(dtls) = self else { return };
         // The connection keeps its error.
@@ -143,7 +144,8 @@ impl End {
         };
     }
 
-    /// Whether this side sends a connection ID of another length than the settings have, because its peer's messages were changed.
+    /// Whether this side sends a connection ID of another length than the settings have, because its peer's
+    /// messages were changed.
     fn has_odd_id(&self) -> bool {
         let Self::Dtls(dtls) = self else { return false };
         ![0, ID_LEN].contains(&dtls.peer_connection_id().len())
@@ -211,9 +213,9 @@ impl End {
     }
 }
 
-/// The memory that a connection may use, in bytes: 64 datagrams of output with 16 kB each; 64 kB each of records, of data
-/// and of early messages; the expected message, and a copy of its certificates in a question; four tickets, and as many
-/// sessions in the stores.
+/// The memory that a connection may use, in bytes: 64 datagrams of output with 16 kB each; 64 kB each of
+/// records, of data and of early messages; the expected message, and a copy of its certificates in a
+/// question; four tickets, and as many sessions in the stores.
 const MAX_HELD: isize = 2 << 20;
 
 /// A connection under observation. Every call goes through it, and it checks the rules after every call.
@@ -472,8 +474,8 @@ impl Watched {
     /// An alert ends its direction (RFC 8446 §6), except for warnings (RFC 5246 §7.2.2).
     fn judge(&mut self, record: &Record) {
         self.has_protected |= record.protection.is_some();
-        // Over datagrams, the peer of a closed connection may still need the handshake (RFC 9147 §5.10), in DTLS 1.2 with its
-        // ChangeCipherSpec.
+        // Over datagrams, the peer of a closed connection may still need the handshake (RFC 9147 §5.10), in
+        // DTLS 1.2 with its ChangeCipherSpec.
         let may_repeat = matches!(self.end, End::Dtls(_))
             && self.alert == Some(AlertDescription::CLOSE_NOTIFY)
             && [HANDSHAKE, CHANGE_CIPHER_SPEC].contains(&record.typ);

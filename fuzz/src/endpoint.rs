@@ -1,9 +1,11 @@
-//! The target `endpoint`: a server with honest clients, which lose datagrams, move, use several interfaces, are frozen and begin anew,
-//! between forged datagrams from any address, and copies of both sides' records that an attacker sends from elsewhere.
+//! The target `endpoint`: a server with honest clients, which lose datagrams, move, use several interfaces,
+//! are frozen and begin anew, between forged datagrams from any address, and copies of both sides' records
+//! that an attacker sends from elsewhere.
 //!
-//! No forged datagram has a right tag or cookie. So none of them adds an association or ends that of a client, and an address that has
-//! proven nothing gets at most three times the bytes that came from it. What both sides keep is bounded, and no data arrive twice. In
-//! the end, every connected client still exchanges data.
+//! No forged datagram has a right tag or cookie. So none of them adds an association or ends that of a
+//! client, and an address that has proven nothing gets at most three times the bytes that came from it. What
+//! both sides keep is bounded, and no data arrive twice. In the end, every connected client still exchanges
+//! data.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -34,8 +36,8 @@ const CLIENTS: usize = 3;
 const FORGERS: u8 = 4;
 /// How often clients begin anew.
 const MAX_RESTARTS: usize = 12;
-/// The most datagrams on the way from one side of an association to the other. Further ones push out the oldest. Without encryption, an older datagram could pass for a
-/// new one (RFC 9147 §4.2.2).
+/// The most datagrams on the way from one side of an association to the other. Further ones push out the
+/// oldest. Without encryption, an older datagram could pass for a new one (RFC 9147 §4.2.2).
 const MAX_ON_WAY: usize = 32;
 /// The honest datagrams that a forger can copy.
 const MAX_COPIED: usize = 32;
@@ -51,8 +53,8 @@ const LAST_TIMERS: usize = 64;
 const INTERFACES: u32 = 3;
 /// The limits of incomplete handshakes.
 const HALF_OPEN: usize = 6;
-/// How often the callers of a client's association renew connection IDs or keys. A peer takes too many renewals without data for an attack
-/// (docs/security.md, `MAX_IDLE_MESSAGES`).
+/// How often the callers of a client's association renew connection IDs or keys. A peer takes too many
+/// renewals without data for an attack (docs/security.md, `MAX_IDLE_MESSAGES`).
 const MAX_RENEWALS: usize = 16;
 /// The most connection IDs that a connection keeps of each kind.
 const MAX_IDS: usize = 16;
@@ -248,8 +250,8 @@ fn forged(datagram: &[u8]) -> Vec<u8> {
     datagram.iter().map(|byte| if is_proof(byte) { byte ^ 0x80 } else { *byte }).collect()
 }
 
-/// Whether every record of a datagram is protected, as far as its first one tells: DTLS 1.3, or DTLS 1.2 with a connection ID or, in
-/// epoch 1, with data or a record about the association's port.
+/// Whether every record of a datagram is protected, as far as its first one tells: DTLS 1.3, or DTLS 1.2 with
+/// a connection ID or, in epoch 1, with data or a record about the association's port.
 fn is_protected(datagram: &[u8]) -> bool {
     matches!(datagram, [0x20..=0x3f | 25, ..] | [23 | 30, _, _, 0, 1, ..])
 }
@@ -329,7 +331,8 @@ impl Play<'_> {
             14 => {
                 let chosen = self.script.u8();
                 let (now, client) = (self.now, &mut self.clients[who]);
-                // Its ClientHello would begin two associations at the server, whose records look alike without keys.
+                // Its ClientHello would begin two associations at the server, whose records look alike
+                // without keys.
                 if client.served.is_none() {
                     return;
                 }
@@ -388,7 +391,8 @@ impl Play<'_> {
         let from = self.forger(CLIENTS);
         if let Some((at, sender, copy, _)) = self.incoming.get(which) {
             if is_protected(copy) {
-                // A server that follows a client there would take the records of others from that address for the client's, without keys.
+                // A server that follows a client there would take the records of others from that address for
+                // the client's, without keys.
                 let from = SocketAddr::new(from.ip(), sender.port());
                 let (at, copy) = (*at, copy.clone());
                 self.receive(at, from, &copy);
@@ -408,7 +412,8 @@ impl Play<'_> {
         }
     }
 
-    /// A forged datagram to a client. Before a client is connected, nothing protects its handshake; then a forger may only end it.
+    /// A forged datagram to a client. Before a client is connected, nothing protects its handshake; then a
+    /// forger may only end it.
     fn forge_to_client(&mut self, who: usize) {
         let bytes = forged(self.script.bytes());
         let peer = SocketAddr::new(SERVER.ip(), self.port());
@@ -492,8 +497,8 @@ impl Play<'_> {
         }
     }
 
-    /// The sender of a forged datagram: a forger, or a connected client's address. Before a client is connected, nothing protects its
-    /// handshake.
+    /// The sender of a forged datagram: a forger, or a connected client's address. Before a client is
+    /// connected, nothing protects its handshake.
     fn forger(&mut self, who: usize) -> SocketAddr {
         let which = self.script.u8() % (FORGERS + 1);
         match self.clients.get(who).filter(|client| client.served.is_some() && which == FORGERS) {
@@ -555,8 +560,8 @@ impl Play<'_> {
 
     fn send(&mut self, who: usize) {
         self.pieces += 1;
-        // In the end, the budget of a new address must suffice for a challenge, data, a KeyUpdate and an ACK, each with the client's
-        // connection ID.
+        // In the end, the budget of a new address must suffice for a challenge, data, a KeyUpdate and an ACK,
+        // each with the client's connection ID.
         let is_last = self.script.is_empty() && self.shape.has_long_ids();
         let padding: &[u8] = if is_last { &[0; 512] } else { &[] };
         let data = [&self.pieces.to_be_bytes()[..], self.script.bytes(), padding].concat();
@@ -582,7 +587,8 @@ impl Play<'_> {
                 }
                 self.copy(&transmit.datagram);
             }
-            // Each client by itself: the others would push out all of one that begins before them, again and again.
+            // Each client by itself: the others would push out all of one that begins before them, again and
+            // again.
             let count = self.incoming.iter().filter(|datagram| datagram.3 == who).count();
             let mut surplus = count.saturating_sub(MAX_ON_WAY);
             self.incoming.retain(|datagram| {
@@ -617,7 +623,8 @@ impl Play<'_> {
         shorten(&mut self.copied, MAX_COPIED);
     }
 
-    /// Delivers the datagram at this place to the server, and those for the clients. Returns whether there were any.
+    /// Delivers the datagram at this place to the server, and those for the clients. Returns whether there
+    /// were any.
     fn deliver(&mut self, which: usize) -> bool {
         let mut were_any = false;
         if !self.incoming.is_empty() {
@@ -649,7 +656,8 @@ impl Play<'_> {
         self.listen();
     }
 
-    /// Finds the associations of the clients that are connected, and checks that none of them was lost, and that the state is bounded.
+    /// Finds the associations of the clients that are connected, and checks that none of them was lost, and
+    /// that the state is bounded.
     fn check(&mut self) {
         assert!(self.server.len() <= CLIENTS + MAX_RESTARTS, "{} associations", self.server.len());
         let (half_open, ports) = (self.server.half_open(), self.server.ports());

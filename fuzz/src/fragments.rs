@@ -1,15 +1,16 @@
-//! The target `fragments`: the reassembly of messages from fragments in any order, with overlaps, copies and forgeries.
+//! The target `fragments`: the reassembly of messages from fragments in any order, with overlaps, copies and
+//! forgeries.
 //!
-//! Messages are delivered in order, once, and as they were sent, and nobody who forges fragments of other messages can keep them
-//! out. Whatever arrives, the memory has a limit.
+//! Messages are delivered in order, once, and as they were sent, and nobody who forges fragments of other
+//! messages can keep them out. Whatever arrives, the memory has a limit.
 
 use dunlin::fuzzing::Fragments;
 
 use crate::MEMORY;
 use crate::script::Script;
 
-/// The memory that fragments may take, in bytes: 64 kB of early messages and pieces, the next message, and the slack of growing
-/// vectors.
+/// The memory that fragments may take, in bytes: 64 kB of early messages and pieces, the next message, and
+/// the slack of growing vectors.
 const MAX_HELD: isize = 384 * 1024;
 /// The highest number of the first message after forgotten hellos.
 const MAX_FIRST: u16 = 4;

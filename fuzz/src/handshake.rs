@@ -1,11 +1,13 @@
-//! The targets `client` and `server`: one side of a handshake, and a peer whose messages are changed on the way.
+//! The targets `client` and `server`: one side of a handshake, and a peer whose messages are changed on the
+//! way.
 //!
-//! The peer is also the engine, with keys that do not encrypt, so a changed message is still authentic. A script chooses the
-//! configurations (see [`Setting`]), then changes to each message, record and answer. After its end nothing is changed, so
-//! an empty script is a complete connection. `Watched` and this module check the rules:
+//! The peer is also the engine, with keys that do not encrypt, so a changed message is still authentic. A
+//! script chooses the configurations (see [`Setting`]), then changes to each message, record and answer.
+//! After its end nothing is changed, so an empty script is a complete connection. `Watched` and this module
+//! check the rules:
 //!
-//! * Without the values that prove an identity, no handshake completes. A script can have these values removed from
-//!   everything that is delivered.
+//! * Without the values that prove an identity, no handshake completes. A script can have these values
+//!   removed from everything that is delivered.
 //! * Without changes, the handshake completes.
 
 use dunlin::error::{Error, Misuse};

@@ -1,5 +1,5 @@
-//! The targets `documents`, `credentials` and `proofs`: what strangers send about decentralised identities. The provider verifies no
-//! signature: a constant passes.
+//! The targets `documents`, `credentials` and `proofs`: what strangers send about decentralised identities.
+//! The provider verifies no signature: a constant passes.
 
 use std::sync::{Arc, LazyLock};
 
@@ -97,7 +97,8 @@ fn sign(provider: &CryptoProvider, credential: &Value) -> [Vec<u8>; 3] {
     ]
 }
 
-/// The target `documents`. The first byte chooses the reader. A value that was read and written is the same value when it is read again.
+/// The target `documents`. The first byte chooses the reader. A value that was read and written is the same
+/// value when it is read again.
 pub fn documents(input: &[u8]) -> bool {
     let Some((choice, bytes)) = input.split_first() else { return false };
     match choice % 9 {
@@ -212,8 +213,8 @@ fn ledger_document(bytes: &[u8]) -> bool {
     true
 }
 
-/// The target `credentials`. The first byte chooses what the rest is: a credential, a presentation, a list's credential, a list, or the lists
-/// beside a credential.
+/// The target `credentials`. The first byte chooses what the rest is: a credential, a presentation, a list's
+/// credential, a list, or the lists beside a credential.
 ///
 /// What verifies has the trusted issuer and the holder. Issued again in each form, it is the same credential.
 pub fn credentials(input: &[u8]) -> bool {
@@ -268,7 +269,8 @@ fn again(verified: &VerifiedCredential) {
     }
 }
 
-/// The target `proofs`: a tree of up to 256 leaves, a proof, and changes of it. A proof verifies exactly if nothing has changed.
+/// The target `proofs`: a tree of up to 256 leaves, a proof, and changes of it. A proof verifies exactly if
+/// nothing has changed.
 pub fn proofs(input: &[u8]) -> bool {
     let mut script = Script::new(input);
     let hasher = Hasher(WORLD.sha256.sha256);

@@ -1,7 +1,9 @@
-//! The fuzz targets and the rules that they check. Each target is a function over bytes that panics if a rule is broken.
+//! The fuzz targets and the rules that they check. Each target is a function over bytes that panics if a rule
+//! is broken.
 //!
-//! libFuzzer calls them from `fuzz/targets`, and the test `replay` calls them with the corpora and all findings. The peers
-//! of a handshake use [`dunlin_null`], so the fuzzer can pass and fail every cryptographic check.
+//! libFuzzer calls them from `fuzz/targets`, and the test `replay` calls them with the corpora and all
+//! findings. The peers of a handshake use [`dunlin_null`], so the fuzzer can pass and fail every
+//! cryptographic check.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -40,7 +42,8 @@ pub static MEMORY: Cap<System> = Cap::new(System, usize::MAX);
 /// A target and its name.
 pub type Target = (&'static str, fn(&[u8]) -> bool);
 
-/// All targets. Each returns whether the input reached the code that the target is for. The test of the corpora uses it.
+/// All targets. Each returns whether the input reached the code that the target is for. The test of the
+/// corpora uses it.
 pub const TARGETS: [Target; 13] = [
     ("wire", wire::run),
     ("record", record::run),

@@ -1,5 +1,6 @@
-//! The target `operations`: what a registry appends for a few DIDs, whose holders sign, and of which a stranger sends changed and repeated
-//! operations. Every signature with the constant of `dunlin-null` is right, so only the other rules stand between the stranger and a DID.
+//! The target `operations`: what a registry appends for a few DIDs, whose holders sign, and of which a
+//! stranger sends changed and repeated operations. Every signature with the constant of `dunlin-null` is
+//! right, so only the other rules stand between the stranger and a DID.
 
 use std::sync::{Arc, LazyLock};
 
@@ -204,7 +205,8 @@ pub fn run(input: &[u8]) -> bool {
 
 /// The initial inputs: DIDs that are created, updated and ended, and some changes.
 pub(crate) fn seeds() -> Vec<Vec<u8>> {
-    // The DID; from the second operation on what its holder does; another operation, and what the stranger changes.
+    // The DID; from the second operation on what its holder does; another operation, and what the stranger
+    // changes.
     let create = |did: u8| vec![did, 0, 0];
     let next = |did: u8, what: u8| vec![did, what, 0, 0];
     vec![

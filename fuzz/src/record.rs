@@ -1,8 +1,8 @@
-//! The target `record`: two record layers without a handshake, and a path between them that drops, duplicates, delays,
-//! damages and forges records.
+//! The target `record`: two record layers without a handshake, and a path between them that drops,
+//! duplicates, delays, damages and forges records.
 //!
-//! Without forgeries, everything that arrives was sent: messages in order, over datagrams with gaps only at the end, and
-//! data at most once. Whatever arrives, a record layer stores no more than its limits allow.
+//! Without forgeries, everything that arrives was sent: messages in order, over datagrams with gaps only at
+//! the end, and data at most once. Whatever arrives, a record layer stores no more than its limits allow.
 
 use dunlin::TransportKind;
 use dunlin::crypto::Tls13CipherSuite;
@@ -11,16 +11,17 @@ use dunlin::fuzzing::{Carried, RecordLayer};
 use crate::MEMORY;
 use crate::script::Script;
 
-/// The memory that the two record layers may use, in bytes: 64 kB each of records, of data and of early messages, a message
-/// of 64 kB, and what the script has given to the sender: 192 kB of messages and 64 datagrams of 2 kB.
+/// The memory that the two record layers may use, in bytes: 64 kB each of records, of data and of early
+/// messages, a message of 64 kB, and what the script has given to the sender: 192 kB of messages and 64
+/// datagrams of 2 kB.
 const MAX_HELD: isize = 1 << 20;
 /// The number of messages and pieces of data that a script can send.
 const MAX_SENT: usize = 32;
 /// The number of datagrams on the way.
 const MAX_FLYING: usize = 64;
-/// A datagram is lost if this many records have overtaken it, and confuses the receiver if it arrives this many records too
-/// early. Without encryption, a datagram opens under every number that its header can stand for, and a header may have only
-/// eight bits of the number (RFC 9147 §4.2.2).
+/// A datagram is lost if this many records have overtaken it, and confuses the receiver if it arrives this
+/// many records too early. Without encryption, a datagram opens under every number that its header can stand
+/// for, and a header may have only eight bits of the number (RFC 9147 §4.2.2).
 const MAX_DISORDER: usize = 100;
 /// The shortest record: two bytes of header, the header of a fragment, its type, and a tag of eight bytes.
 const MIN_RECORD: usize = 23;
@@ -193,8 +194,8 @@ impl Path<'_> {
         }
     }
 
-    /// Sets new keys at both ends between flights, as the handshake does. If packets are on the way, the two ends do not
-    /// have the same keys any more.
+    /// Sets new keys at both ends between flights, as the handshake does. If packets are on the way, the two
+    /// ends do not have the same keys any more.
     fn keys(&mut self, application: bool) {
         if self.kind == TransportKind::Datagram && !self.sender.may_change_keys() {
             return;

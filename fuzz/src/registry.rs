@@ -88,8 +88,8 @@ fn hash(provider: &CryptoProvider, bytes: &[u8]) -> Sha256Hash {
     Sha256Hash::of(provider, bytes).unwrap()
 }
 
-/// The proof of a DID in a map of others, which has it or not, under a log that ends with the map's root, and changes of its bytes. It
-/// verifies exactly if nothing has changed.
+/// The proof of a DID in a map of others, which has it or not, under a log that ends with the map's root, and
+/// changes of its bytes. It verifies exactly if nothing has changed.
 pub(crate) fn map_proof(provider: &CryptoProvider, size: u64, chosen: u64, script: &mut Script<'_>) {
     let hasher = Hasher(provider.sha256);
     let key = |number: u64| hash(provider, &number.to_be_bytes());

@@ -1,7 +1,7 @@
 //! The input of a target as a script: a sequence of numbers and byte strings.
 
-/// The rest of the input. After its end it returns zeros, and a zero always means no change. So every prefix of a script is
-/// a script, and the empty script is an unchanged run.
+/// The rest of the input. After its end it returns zeros, and a zero always means no change. So every prefix
+/// of a script is a script, and the empty script is an unchanged run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Script<'a>(&'a [u8]);
 

@@ -1,5 +1,5 @@
-//! The initial corpora, made from handshakes of the engine with itself. Without encryption, and with a random source that
-//! counts, they are the same every time. `cargo run -p dunlin-fuzz --example seeds` writes them.
+//! The initial corpora, made from handshakes of the engine with itself. Without encryption, and with a random
+//! source that counts, they are the same every time. `cargo run -p dunlin-fuzz --example seeds` writes them.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
@@ -46,7 +46,8 @@ pub fn all() -> BTreeSet<Seed> {
         // Over datagrams.
         if setting[0] & 1 == 1 {
             add("endpoint", [&setting[..], &[0, 0], MOVES].concat());
-            // In each version once: every way to keep an association, every length of IDs, and several interfaces.
+            // In each version once: every way to keep an association, every length of IDs, and several
+            // interfaces.
             if setting[1..] == [2, 0, 0] && [1, TLS12 | 1].contains(&setting[0]) {
                 let shapes = (4..8).map(|ports| [ports, 0]).chain([8, 16, 24].map(|ids| [ids, 1]));
                 let homes =
@@ -97,7 +98,8 @@ const DATAGRAMS: &[u8] = &[
     7, 3, 0x2f, 1, 2, 2, 2,
 ];
 
-/// Steps for the target `endpoint`: handshakes, data, a move, forgeries, a forwarded copy, and a client that begins anew.
+/// Steps for the target `endpoint`: handshakes, data, a move, forgeries, a forwarded copy, and a client that
+/// begins anew.
 const MOVES: &[u8] = &[
     0, 0, 2, 0, 0, 2, 0, 0, 2, 0, 0, 0, 0, 2, 0, 0, 2, 0, 0, 2, 0, 0, 0, 0, 2, 0, 0, 2, 0, 0, 2, 0, 0, 0,
     0, // cookies
@@ -111,8 +113,8 @@ const MOVES: &[u8] = &[
     0, 0, 11, 0, 15, 0, 0, 2, 0, 0, 13, 0, 3, 0x2f, 1, 2, 12, 2, 1, 0, 0, 2, 0, 0, 11, 0, 9, 0, 0, 2, 0, 0,
 ];
 
-/// More steps for the target `endpoint`: interfaces that go and come, data of the server, copies from elsewhere, frozen associations, and
-/// new connection IDs and keys.
+/// More steps for the target `endpoint`: interfaces that go and come, data of the server, copies from
+/// elsewhere, frozen associations, and new connection IDs and keys.
 const JOURNEY: &[u8] = &[
     6, 0, 1, 7, 0, 0, 10, 0, 0, 1, 0, 0, 2, 0, 0, 18, 0, 0, 0, 10, 0, 1, 2, 2, 0, 0, // data, and copies
     14, 0, 6, 0, 0, 10, 0, 0, 0, 2, 0, 0, 6, 0, 1, 8, 0, 0, 2, 0, 0, 5, 0, 1, 15, 0, 1, 0, 0, 2, 0,
@@ -159,8 +161,8 @@ const RECORDS: &[u8] = &[
     9, 3, 0x2e, 1, 2, 8, 0, 0, 1, 9, 4, 0, // forgeries
 ];
 
-/// Returns every combination of authentication, resumption and transport, then the special features one at a time and
-/// together.
+/// Returns every combination of authentication, resumption and transport, then the special features one at a
+/// time and together.
 fn settings() -> Vec<Vec<u8>> {
     let plain = (0..32).map(|first| Setting::write(first, 2, 0));
     let special = [0, 1, TLS12, TLS12 | 1].into_iter().flat_map(|first| {
@@ -175,8 +177,8 @@ fn settings() -> Vec<Vec<u8>> {
     let resumed = (0..16).map(|way| Setting::write(TLS12 | way << 1, 2, 1 << 14));
     let exchanges = (2..8).flat_map(|exchange| (0..4).map(move |way| (exchange << 5 | way << 1, way << 2)));
     let exchanged = exchanges.map(|(first, suite)| Setting::write(first, suite | 2, 0));
-    // The handshake cache in each mode, and in the first mode with everything else that decides which certificates are
-    // omitted.
+    // The handshake cache in each mode, and in the first mode with everything else that decides which
+    // certificates are omitted.
     let ways = [0, 1, 2, 3, TLS12, TLS12 | 1, TLS12 | 2];
     let cached =
         ways.into_iter().flat_map(|first| (1..4).map(move |mode| Setting::write(first, mode << 4 | 2, 0)));
@@ -189,7 +191,8 @@ fn settings() -> Vec<Vec<u8>> {
     let versions =
         (2..8).flat_map(|exchange| (0..4).map(move |way| (exchange << 5 | way << 1 | 1, way << 2)));
     let versions = versions.map(|(first, suite)| Setting::write(first, suite | 2, 1 << 14 | 2));
-    // Credentials and bare identifiers in messages of their own, over streams and datagrams, with proofs, asked for, and resumed.
+    // Credentials and bare identifiers in messages of their own, over streams and datagrams, with proofs,
+    // asked for, and resumed.
     const SSI: u16 = 1 << 3;
     let identities = [2, 3, 10].into_iter().flat_map(|first| {
         let flags = [0, 1 << 9, 1 << 5, 1].into_iter().flat_map(|flag| [flag, flag | 1 << 15]);
@@ -227,8 +230,8 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Returns the messages of a handshake, and the sessions and cache entries that it stored, as inputs of `wire`; and its
-/// packets.
+/// Returns the messages of a handshake, and the sessions and cache entries that it stored, as inputs of
+/// `wire`; and its packets.
 fn traffic(setting: &[u8]) -> (Vec<Vec<u8>>, Vec<Vec<u8>>) {
     let setting = Setting::read(&mut crate::script::Script::new(setting));
     let mut world = World::new(setting, Side::Server);

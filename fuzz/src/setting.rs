@@ -146,8 +146,8 @@ pub struct Setting {
     pub(crate) resumption: Resumption,
     /// Whether the server requests the client's certificate.
     pub(crate) client_auth: ClientAuth,
-    /// The cipher suites: 0 all of TLS 1.3 or those of TLS 1.2 with AES-128-GCM, 1 AES-256-GCM with SHA-384, 2
-    /// AES-128-CCM_8, 3 ChaCha20-Poly1305.
+    /// The cipher suites: 0 all of TLS 1.3 or those of TLS 1.2 with AES-128-GCM, 1 AES-256-GCM with SHA-384,
+    /// 2 AES-128-CCM_8, 3 ChaCha20-Poly1305.
     pub(crate) suites: u8,
     /// The mode of the handshake cache on both sides.
     pub(crate) cache: Option<CacheMode>,
@@ -163,7 +163,8 @@ flags! {
     cookies = 1;
     /// Certificates are compressed.
     compresses = 2;
-    /// The client requests an OCSP response. In TLS 1.3, decentralised identities take the place of raw public keys.
+    /// The client requests an OCSP response. In TLS 1.3, decentralised identities take the place of raw
+    /// public keys.
     ocsp = 3;
     /// The compatibility mode is off.
     is_plain = 4;
@@ -183,7 +184,8 @@ flags! {
     is_narrow = 11;
     /// A session allows early data.
     early = 12;
-    /// The master secret is not bound to the handshake: in TLS 1.2, the tested side sees no extended_master_secret.
+    /// The master secret is not bound to the handshake: in TLS 1.2, the tested side sees no
+    /// extended_master_secret.
     unbound = 13;
     /// TLS 1.2 connections may renegotiate; over datagrams, both sides have connection IDs.
     special = 14;
@@ -281,7 +283,8 @@ impl Setting {
             // RFC 7924 does not cover certificates of clients.
             (Side::Server, Some(mode)) => self.client_auth != ClientAuth::None && mode != CacheMode::Rfc7924,
         };
-        // The cache keeps no peer that the caller has to judge each time, and a resumption has no certificates.
+        // The cache keeps no peer that the caller has to judge each time, and a resumption has no
+        // certificates.
         is_kept
             && self.is_rehearsed()
             && self.resumption == Resumption::None
@@ -361,8 +364,8 @@ impl World {
         if setting.resumption != Resumption::None {
             client = client.with_sessions(Arc::new(MemoryClientSessions::new(2, 4)));
         }
-        // Where the engine asks for PSKs, sessions from PSKs do not resume. Early data would then be refused, and without
-        // encryption the engine cannot distinguish them from records that open.
+        // Where the engine asks for PSKs, sessions from PSKs do not resume. Early data would then be refused,
+        // and without encryption the engine cannot distinguish them from records that open.
         let keys = || match asks(Side::Server) && !setting.early() {
             true => PskSource::Ask,
             false => PskSource::Here(Arc::new(PskTable::from_iter([Psk::new(PSK_IDENTITY, &PSK)
@@ -547,7 +550,8 @@ fn revocation() -> Revocation {
     LISTS.clone()
 }
 
-/// Zlib that compresses each message only once, because profiles are built for every input, always with the same few chains.
+/// Zlib that compresses each message only once, because profiles are built for every input, always with the
+/// same few chains.
 #[derive(Debug)]
 struct Remembered;
 

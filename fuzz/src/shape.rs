@@ -10,7 +10,8 @@ use crate::script::Script;
 use crate::setting::{Setting, World};
 use crate::traffic::ID_LEN;
 
-/// The lengths of the connection IDs that clients give. The server's have [`ID_LEN`] bytes. Other implementations may use up to 255.
+/// The lengths of the connection IDs that clients give. The server's have [`ID_LEN`] bytes. Other
+/// implementations may use up to 255.
 const CLIENT_IDS: [usize; 4] = [ID_LEN, 0, 20, 255];
 
 /// What the bytes after the setting choose. Zeros mean connection IDs of equal length and one interface.

@@ -26,7 +26,8 @@ pub(crate) struct Protection {
     pub(crate) tag_len: usize,
     /// In DTLS 1.3 the low two bits of the epoch (RFC 9147 §4), in DTLS 1.2 the epoch; unused on streams.
     pub(crate) epoch: u8,
-    /// In TLS 1.2 and DTLS 1.2, the bytes of the nonce in the record. In other versions the type is also protected.
+    /// In TLS 1.2 and DTLS 1.2, the bytes of the nonce in the record. In other versions the type is also
+    /// protected.
     pub(crate) tls12: Option<usize>,
     /// The connection ID of the receiver. With it, DTLS 1.2 also protects the type.
     pub(crate) id: Option<[u8; ID_LEN]>,
@@ -47,8 +48,8 @@ pub(crate) struct Record {
 }
 
 impl Record {
-    /// Opens a protected record without its header: content, type, zeros, tag. No content ends with the bytes of the tag,
-    /// because they are not content types.
+    /// Opens a protected record without its header: content, type, zeros, tag. No content ends with the bytes
+    /// of the tag, because they are not content types.
     fn open(body: &[u8], epoch: u8, id: Option<[u8; ID_LEN]>) -> Self {
         let tag_len = tag_len(body);
         let mut content = body[..body.len() - tag_len].to_vec();

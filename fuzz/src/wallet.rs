@@ -1,4 +1,5 @@
-//! Decentralised identities for settings with ssi_parameters: a verifier that knows the two sides by their names.
+//! Decentralised identities for settings with ssi_parameters: a verifier that knows the two sides by their
+//! names.
 
 use std::sync::Arc;
 

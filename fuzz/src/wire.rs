@@ -1,11 +1,13 @@
 //! The target `wire`: every codec. The first byte chooses the codec, which reads the rest.
 //!
-//! A value that was read, written and read again is the same value. Codecs that keep every field also reproduce every byte.
+//! A value that was read, written and read again is the same value. Codecs that keep every field also
+//! reproduce every byte.
 
 use dunlin::TransportKind::{Datagram, Stream};
 use dunlin::fuzzing::{Codec, Rewritten, announced, rewrite};
 
-/// The codecs that the first byte chooses from. Add new ones at the end, because the corpus refers to positions.
+/// The codecs that the first byte chooses from. Add new ones at the end, because the corpus refers to
+/// positions.
 pub const CODECS: [Codec; 29] = [
     Codec::ClientHello(Stream),
     Codec::ClientHello(Datagram),

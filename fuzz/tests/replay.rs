@@ -26,8 +26,8 @@ fn inputs(folder: &str, target: &str) -> Vec<(String, Vec<u8>)> {
     all
 }
 
-/// Two thirds of each corpus reach the code that the target is for: they decode, deliver or connect. The corpus is the
-/// folder's content and the seeds that the program makes from current handshakes.
+/// Two thirds of each corpus reach the code that the target is for: they decode, deliver or connect. The
+/// corpus is the folder's content and the seeds that the program makes from current handshakes.
 #[test]
 fn corpora_reach_their_targets() {
     let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
@@ -53,8 +53,8 @@ fn findings() {
     }
 }
 
-/// The first bytes of settings with TLS 1.2, and of some with DTLS 1.2: ECDHE with every way and resumption, and every other key exchange
-/// and version beside it without resumption.
+/// The first bytes of settings with TLS 1.2, and of some with DTLS 1.2: ECDHE with every way and resumption,
+/// and every other key exchange and version beside it without resumption.
 fn tls12() -> impl Iterator<Item = u8> {
     let is_chosen = |first: &u8| first & 1 == 0 || *first < 64 || first & 0b11000 == 0;
     (32..=255).filter(is_chosen)
@@ -76,8 +76,8 @@ fn every_setting_connects_without_changes() {
     }
 }
 
-/// Without the values that prove an identity, no handshake completes, whatever the setting. The tests above show that
-/// handshakes get that far.
+/// Without the values that prove an identity, no handshake completes, whatever the setting. The tests above
+/// show that handshakes get that far.
 #[test]
 fn no_setting_connects_without_proof() {
     let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
@@ -88,7 +88,8 @@ fn no_setting_connects_without_proof() {
     // Without the handshake cache, and with each of its modes.
     let all = (0..32).chain(tls12()).flat_map(|first| [0x02, 0x12, 0x22, 0x32].map(|second| (first, second)));
     for (first, second) in all {
-        // TLS and DTLS with certificates or raw public keys, and without resumption. The others need no signature.
+        // TLS and DTLS with certificates or raw public keys, and without resumption. The others need no
+        // signature.
         let is_signed = first & 0b11100 == 0;
         for flags in (0..16).map(|bit| 1 << bit).chain([0]) {
             for withheld in [MAC, TAG].into_iter().chain(is_signed.then_some(SIGNATURE)) {

@@ -76,7 +76,8 @@ impl Handshake {
         matches!(self, Self::Resumed | Self::DtlsResumed(_))
     }
 
-    /// Prepares a competitor for this handshake, with a ticket if it needs one; `None` if it does not support it.
+    /// Prepares a competitor for this handshake, with a ticket if it needs one; `None` if it does not support
+    /// it.
     pub(crate) fn stack(self, competitor: Competitor) -> Option<Stack> {
         let resumed = self.is_resumed();
         let makers = match competitor {

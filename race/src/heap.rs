@@ -1,5 +1,5 @@
-//! Measures the heap of an idle connection after its handshake: the bytes that `malloc` has allocated and not freed. This
-//! counts C libraries as well as Rust. Each competitor runs in a separate process.
+//! Measures the heap of an idle connection after its handshake: the bytes that `malloc` has allocated and not
+//! freed. This counts C libraries as well as Rust. Each competitor runs in a separate process.
 
 use std::process::Command;
 

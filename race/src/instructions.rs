@@ -1,5 +1,5 @@
-//! Counts the instructions of a handshake with valgrind's callgrind, which other processes do not disturb. The processor
-//! that valgrind emulates has AES-NI and AVX2, but no SHA extensions and no AVX-512.
+//! Counts the instructions of a handshake with valgrind's callgrind, which other processes do not disturb.
+//! The processor that valgrind emulates has AES-NI and AVX2, but no SHA extensions and no AVX-512.
 
 use std::hint::black_box;
 use std::process::Command;

@@ -17,8 +17,8 @@ use openssl::x509::X509;
 use crate::handshake::{Handshake, PSK, PSK_IDENTITY};
 use crate::stack::{End, Maker};
 
-/// Input and output in memory. All clients share one, and all servers another: it is empty between turns, and does not count
-/// as memory of a connection.
+/// Input and output in memory. All clients share one, and all servers another: it is empty between turns, and
+/// does not count as memory of a connection.
 #[derive(Clone, Default)]
 struct Wire(Rc<RefCell<Buffers>>);
 

@@ -27,8 +27,8 @@ impl Rounds {
         self.0.push(row);
     }
 
-    /// Prints a line for each side: the medians, then the medians of the ratios. With more than one round, the ratios have
-    /// quartiles.
+    /// Prints a line for each side: the medians, then the medians of the ratios. With more than one round,
+    /// the ratios have quartiles.
     pub(crate) fn print(&self, what: &str, sides: &[&str; 2]) {
         for (at, side) in sides.iter().enumerate() {
             self.line(&format!("{what}, {side}"), |measured| measured[at]);

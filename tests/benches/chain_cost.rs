@@ -1,12 +1,12 @@
-//! What a client's certificates cost the server in the one call of `receive` that verifies them: median, 99th percentile and
-//! longest. A caller that shares an endpoint between threads holds its lock during this call.
+//! What a client's certificates cost the server in the one call of `receive` that verifies them: median, 99th
+//! percentile and longest. A caller that shares an endpoint between threads holds its lock during this call.
 //!
 //! ```text
 //! cargo bench -p dunlin-tests --bench chain_cost [-- SAMPLES]
 //! ```
 //!
-//! Honest clients have a leaf below one authority. The attackers send 62 authorities of one subject, which one key identifier
-//! or a new one each names, below a root that has only the name of the trusted one.
+//! Honest clients have a leaf below one authority. The attackers send 62 authorities of one subject, which
+//! one key identifier or a new one each names, below a root that has only the name of the trusted one.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a program for developers")]
 
 use std::sync::Arc;

@@ -1,13 +1,13 @@
-//! Tests whether a server's time reveals bad RSA padding: Welch's t test over ClientKeyExchange messages of RSA_PSK, as in
-//! dudect (Reparaz, Balasch, Verbauwhede, 2017).
+//! Tests whether a server's time reveals bad RSA padding: Welch's t test over ClientKeyExchange messages of
+//! RSA_PSK, as in dudect (Reparaz, Balasch, Verbauwhede, 2017).
 //!
 //! ```text
 //! cargo bench -p dunlin-tests --bench rsa_timing [-- SAMPLES]
 //! ```
 //!
-//! Each sample is a new connection. Its time is that of the one call that receives the message, as an attacker would see it
-//! without network noise. The class of each sample is random. |t| below 4.5 shows no difference. The last line checks the
-//! method itself: its difference is public and must be visible.
+//! Each sample is a new connection. Its time is that of the one call that receives the message, as an
+//! attacker would see it without network noise. The class of each sample is random. |t| below 4.5 shows no
+//! difference. The last line checks the method itself: its difference is public and must be visible.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a program for developers")]
 
 use std::hint::black_box;
@@ -56,7 +56,8 @@ fn main() {
     }
 }
 
-/// Welch's t of the faster 90 % of both classes, since interrupted samples mean nothing, and both means in microseconds.
+/// Welch's t of the faster 90 % of both classes, since interrupted samples mean nothing, and both means in
+/// microseconds.
 fn welch(a: Vec<f64>, b: Vec<f64>) -> (f64, [f64; 2]) {
     let mut all = [&a[..], &b[..]].concat();
     all.sort_by(f64::total_cmp);

@@ -31,7 +31,8 @@ pub fn socket() -> UdpSocket {
     UdpSocket::bind("127.0.0.1:0").expect("socket")
 }
 
-/// Waits for a datagram of a new peer, without taking it, and returns its sender. Late datagrams of the peer before it are dropped.
+/// Waits for a datagram of a new peer, without taking it, and returns its sender. Late datagrams of the peer
+/// before it are dropped.
 pub fn next_sender(socket: &UdpSocket, before: Option<SocketAddr>) -> SocketAddr {
     socket.set_read_timeout(Some(PATIENCE)).expect("timeout");
     loop {

@@ -1,5 +1,5 @@
-//! Peers that are programs over other libraries (`tests/peers`). They print the address, what was agreed and the end, a line each,
-//! and echo data.
+//! Peers that are programs over other libraries (`tests/peers`). They print the address, what was agreed and
+//! the end, a line each, and echo data.
 
 use std::collections::HashMap;
 use std::net::{SocketAddr, UdpSocket};
@@ -105,8 +105,8 @@ pub fn ids(len: usize) -> Arc<dyn ConnectionIds> {
     Arc::new(NodeIds::new(&[], len, awslc().random.clone()).expect("length"))
 }
 
-/// A client with a certificate of this type, or with the PSK, and with connection IDs of this length. `suites` sets the profile's
-/// cipher suites.
+/// A client with a certificate of this type, or with the PSK, and with connection IDs of this length.
+/// `suites` sets the profile's cipher suites.
 pub fn client(
     authentication: Option<KeyType>,
     id: Option<usize>,

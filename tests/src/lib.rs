@@ -153,7 +153,8 @@ impl Pki {
 
     /// Makes a new chain whose authorities have keys of one kind, and whose leaves have keys of another.
     pub fn mixed(authorities: KeyType, leaves: KeyType) -> Self {
-        // Each PKI has its own names, so that a foreign chain has an unknown issuer rather than a wrong signature.
+        // Each PKI has its own names, so that a foreign chain has an unknown issuer rather than a wrong
+        // signature.
         static COUNT: AtomicUsize = AtomicUsize::new(0);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
         let root_key = key_pair(authorities);
@@ -363,7 +364,8 @@ impl Pair {
         }
     }
 
-    /// Carries bytes in both directions until neither side has more, or one fails. The peer also gets the alert.
+    /// Carries bytes in both directions until neither side has more, or one fails. The peer also gets the
+    /// alert.
     pub fn run(&mut self) -> Result<(), Error> {
         let mut result = Ok(());
         loop {
@@ -453,8 +455,8 @@ pub fn transfer(
     Ok(received)
 }
 
-/// Checks that a server demands a client's certificate as its configuration says. `profile` has the versions to test, and `missing`
-/// is the alert that a client without a certificate receives.
+/// Checks that a server demands a client's certificate as its configuration says. `profile` has the versions
+/// to test, and `missing` is the alert that a client without a certificate receives.
 pub fn check_client_authentication(profile: ProfileBuilder, missing: AlertDescription) {
     let (provider, pki) = (awslc(), Pki::shared(KeyType::P256));
     let profile = profile.trust(Trust { x509: Some(pki.trust()), raw_key: None });

@@ -4,7 +4,8 @@ use std::process::Command;
 
 use crate::peer::is_root;
 
-/// The command that runs its arguments beside a mount which nothing else sees: `mount` with these options, at this place.
+/// The command that runs its arguments beside a mount which nothing else sees: `mount` with these options, at
+/// this place.
 pub fn beside_mount(options: &str, at: &str) -> Command {
     let mut command = Command::new("unshare");
     if !is_root() {

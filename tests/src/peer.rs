@@ -1,7 +1,8 @@
-//! Real peers: command-line programs of other stacks as server or client, and the engine on a blocking transport.
+//! Real peers: command-line programs of other stacks as server or client, and the engine on a blocking
+//! transport.
 //!
-//! A foreign server lives in its own network namespace, which ends with it. It can use a fixed port there, and no other
-//! process reaches it. A foreign client connects on loopback.
+//! A foreign server lives in its own network namespace, which ends with it. It can use a fixed port there,
+//! and no other process reaches it. A foreign client connects on loopback.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -82,8 +83,8 @@ pub fn build_go(name: &str, target: &str) -> String {
     target.to_owned()
 }
 
-/// Builds the C program `program` in `tests/peers/NAME`, with the library whose source code its Cargo.toml names, below the directory
-/// `target`. Returns its path.
+/// Builds the C program `program` in `tests/peers/NAME`, with the library whose source code its Cargo.toml
+/// names, below the directory `target`. Returns its path.
 pub fn build_c(name: &str, program: &str, target: &str) -> String {
     let tests = Path::new(env!("CARGO_MANIFEST_DIR"));
     let path = format!("{target}/{name}/{program}");
@@ -95,8 +96,8 @@ pub fn build_c(name: &str, program: &str, target: &str) -> String {
     path
 }
 
-/// Compiles the Java program in `tests/peers/NAME` into the folder `target`. Returns its class path, to which `tools/setup` has
-/// brought the libraries.
+/// Compiles the Java program in `tests/peers/NAME` into the folder `target`. Returns its class path, to which
+/// `tools/setup` has brought the libraries.
 pub fn build_java(name: &str, target: &str) -> String {
     let tests = Path::new(env!("CARGO_MANIFEST_DIR"));
     let libraries = tests.join("../target/peers").join(name).join("*");
@@ -202,7 +203,8 @@ impl Server {
             .args(["--net", "sh", "-c", "PATH=$PATH:/sbin ip link set lo up && exec \"$0\" \"$@\"", name])
             .args(args);
         let process = Process::spawn(command);
-        // Wait for `unshare`: until then the process is in the namespace of the test, which nsenter must not enter.
+        // Wait for `unshare`: until then the process is in the namespace of the test, which nsenter must not
+        // enter.
         let of = |pid: &str| std::fs::read_link(format!("/proc/{pid}/ns/net")).expect("namespace");
         let (own, id) = (of("self"), process.child.id().to_string());
         let end = Instant::now() + PATIENCE;

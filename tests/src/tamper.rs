@@ -84,7 +84,8 @@ impl Keys {
 }
 
 impl Keys {
-    /// Returns a record of DTLS 1.3 in epoch 3, without a connection ID, with this inner plaintext (RFC 9147 §4).
+    /// Returns a record of DTLS 1.3 in epoch 3, without a connection ID, with this inner plaintext (RFC 9147
+    /// §4).
     pub fn seal_datagram(&self, number: u16, inner: &[u8]) -> Vec<u8> {
         let (aead, tag_len) = (self.suite.aead, self.suite.aead.algorithm().tag_len());
         // The fixed bits, a number of 16 bits, a length, and the low bits of the epoch.
@@ -129,8 +130,8 @@ fn u16_at(bytes: &[u8], at: usize) -> usize {
     usize::from(u16::from_be_bytes([bytes[at], bytes[at + 1]]))
 }
 
-/// Returns the position of the suites in a ClientHello, or of the suite in a ServerHello. `flight` begins with the record
-/// header.
+/// Returns the position of the suites in a ClientHello, or of the suite in a ServerHello. `flight` begins
+/// with the record header.
 pub fn suites_at(flight: &[u8]) -> Range<usize> {
     // Record header, type, length, version and random; then the session ID.
     let at = 5 + 4 + 2 + 32;

@@ -20,8 +20,9 @@ use dunlin_tests::{KeyType, Leaf, NOW, Pair, Pki, awslc, localhost};
 #[global_allocator]
 static ALLOCATOR: Cap<System> = Cap::new(System, usize::MAX);
 
-/// The limit in bytes for the connection and its heap: the identity of a peer with two certificates of some 700 bytes
-/// together, secrets, and the list of messages. docs/performance.md has the figure with AWS-LC's keys.
+/// The limit in bytes for the connection and its heap: the identity of a peer with two certificates of some
+/// 700 bytes together, secrets, and the list of messages. docs/performance.md has the figure with AWS-LC's
+/// keys.
 const MOST: usize = 2808;
 
 /// This test has its own binary, because the allocator would also count a concurrent test.
@@ -39,7 +40,8 @@ fn idle_connections_use_little_memory() {
     }
 }
 
-/// The limit in bytes for an idle association of an endpoint, its indexes included. It keeps no expanded keys, so this is all of its heap.
+/// The limit in bytes for an idle association of an endpoint, its indexes included. It keeps no expanded
+/// keys, so this is all of its heap.
 const MOST_OF_ASSOCIATION: usize = 4096;
 
 /// Configurations of both sides for DTLS.
@@ -87,7 +89,8 @@ fn limits(count: usize) -> EndpointLimits {
     limits
 }
 
-/// Carries datagrams between a server and a client at this address until there are none. Returns the associations that clients have begun.
+/// Carries datagrams between a server and a client at this address until there are none. Returns the
+/// associations that clients have begun.
 fn shake_hands(
     endpoint: &mut Endpoint,
     connection: &mut DtlsConnection,
@@ -153,8 +156,8 @@ fn number(variable: &str, default: usize) -> usize {
     std::env::var(variable).map_or(default, |number| number.parse().unwrap())
 }
 
-/// The heap of each association of a server after its client has sent these plaintexts of records, and after the server waits no more for
-/// the rest of messages.
+/// The heap of each association of a server after its client has sent these plaintexts of records, and after
+/// the server waits no more for the rest of messages.
 fn heap_of_server(records: &[Vec<u8>]) -> [usize; 2] {
     let count = hostile_count();
     let suite = awslc().cipher_suites[0];
@@ -206,15 +209,16 @@ fn heap_of_server(records: &[Vec<u8>]) -> [usize; 2] {
     [(own + after - later) / count, own / count]
 }
 
-/// Memory follows the bytes that clients have sent, and what the server still reads. It does not follow the lengths that they announce.
+/// Memory follows the bytes that clients have sent, and what the server still reads. It does not follow the
+/// lengths that they announce.
 fn hostile_associations() {
     // The client has sent two ClientHellos and Finished, the messages 0 to 2.
     let fragment = |typ: u8, number: u16, len: u32, offset: u32, piece: &[u8]| {
         let [len, offset, part] = [len, offset, piece.len() as u32].map(|n| n.to_be_bytes()[1..].to_vec());
         [&[typ][..], &len, &number.to_be_bytes(), &offset, &part, piece, &[22]].concat()
     };
-    // One byte at the far end of each of many messages; many small pieces; the longest message that a server reads, without its end, and
-    // others that wait for it.
+    // One byte at the far end of each of many messages; many small pieces; the longest message that a server
+    // reads, without its end, and others that wait for it.
     const LONG: u32 = 4338;
     let far = (3..19).map(|number| fragment(10, number, LONG, LONG - 1, &[0])).collect::<Vec<_>>();
     let pieces = |number: u16| (0..16).map(move |at| (number, at));
@@ -234,8 +238,8 @@ fn hostile_associations() {
     }
 }
 
-/// A host begins ten times as many associations at one address as it may have, with connection IDs and each with another identity. They
-/// cost no more than those of honest hosts.
+/// A host begins ten times as many associations at one address as it may have, with connection IDs and each
+/// with another identity. They cost no more than those of honest hosts.
 fn associations_of_a_hostile_host() {
     let (most, there) = (hostile_count(), THERE.parse::<SocketAddr>().unwrap());
     let profile = Profile::builder(awslc()).build().unwrap();
@@ -332,7 +336,8 @@ fn associations(is_tls12: bool, is_psk: bool, has_ids: bool) {
     assert!(each <= MOST_OF_ASSOCIATION, "an association keeps {each} bytes");
 }
 
-/// The processor time of this thread so far (proc_schedstat(5)). Unlike elapsed time, it means something on a busy machine.
+/// The processor time of this thread so far (proc_schedstat(5)). Unlike elapsed time, it means something on a
+/// busy machine.
 fn processor_time() -> Duration {
     let times = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap();
     Duration::from_nanos(times.split_whitespace().next().unwrap().parse().unwrap())

@@ -9,7 +9,8 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
-/// Runs the check on a copy of the engine in which `file` begins with `line`. Returns whether it passes, and its output.
+/// Runs the check on a copy of the engine in which `file` begins with `line`. Returns whether it passes, and
+/// its output.
 fn check(file: &str, line: &str) -> (bool, String) {
     let folder = tempfile::tempdir().unwrap();
     copy(&root().join("crates/dunlin/src"), folder.path());

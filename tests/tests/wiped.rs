@@ -1,5 +1,6 @@
-//! After a connection no secret of it is on the heap, neither in use nor in freed memory. This test has a `main` of its own: the heap of
-//! the main thread has a name in Linux's list of mappings, and no other thread changes it.
+//! After a connection no secret of it is on the heap, neither in use nor in freed memory. This test has a
+//! `main` of its own: the heap of the main thread has a name in Linux's list of mappings, and no other thread
+//! changes it.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may fail")]
 
 use std::collections::BTreeSet;
@@ -32,7 +33,8 @@ impl KeyLog for Masked {
     }
 }
 
-/// The part of a secret that is searched for, in bytes. The allocator overwrites the first 16 bytes of freed memory.
+/// The part of a secret that is searched for, in bytes. The allocator overwrites the first 16 bytes of freed
+/// memory.
 const PART: usize = 16;
 
 /// The labels of the secrets of which a part is on the heap.

@@ -48,8 +48,8 @@ pub static SECP521R1: &dyn KeyExchangeGroup = &Group {
 /// The longest private key of the groups above, in bytes.
 const MAX_PRIVATE_LEN: usize = 66;
 
-/// How often to draw a private key until it is below the order of its group. A draw fails with probability 2^-32 at most
-/// (P-256), so a random source that fails this often is broken.
+/// How often to draw a private key until it is below the order of its group. A draw fails with probability
+/// 2^-32 at most (P-256), so a random source that fails this often is broken.
 const MAX_DRAWS: usize = 4;
 
 #[derive(Debug)]
@@ -62,8 +62,8 @@ struct Group {
     form: ShareForm,
 }
 
-/// The only valid form of a group's shares (RFC 8446 §4.2.8.2). AWS-LC itself would also accept compressed points and
-/// SubjectPublicKeyInfos.
+/// The only valid form of a group's shares (RFC 8446 §4.2.8.2). AWS-LC itself would also accept compressed
+/// points and SubjectPublicKeyInfos.
 #[derive(Clone, Copy, Debug)]
 struct ShareForm {
     len: usize,
@@ -92,8 +92,8 @@ impl KeyExchangeGroup for Group {
     }
 
     fn start(&self, random: &dyn SecureRandom) -> Result<Box<dyn ActiveKeyExchange>, CryptoError> {
-        // AWS-LC needs one scalar multiplication to generate a key, but two to import and check one. If the random source
-        // is AWS-LC's own, let it generate the key.
+        // AWS-LC needs one scalar multiplication to generate a key, but two to import and check one. If the
+        // random source is AWS-LC's own, let it generate the key.
         if random.type_id() == TypeId::of::<SystemRandom>() {
             return self.exchange(PrivateKey::generate(self.algorithm).map_err(|_| CryptoError)?);
         }
@@ -128,7 +128,8 @@ impl ActiveKeyExchange for Exchange {
         if !self.form.fits(peer) {
             return Err(CryptoError);
         }
-        // AWS-LC checks that the point is on the curve, and rejects an all-zero X25519 result (RFC 8446 §7.4.2).
+        // AWS-LC checks that the point is on the curve, and rejects an all-zero X25519 result (RFC 8446
+        // §7.4.2).
         let peer = UnparsedPublicKey::new(self.private.algorithm(), peer);
         agreement::agree(&self.private, peer, CryptoError, |secret| Ok(SharedSecret::new(secret.to_vec())))
     }

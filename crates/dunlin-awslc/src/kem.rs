@@ -6,8 +6,8 @@ use dunlin::crypto::{
 };
 use dunlin::wire::NamedGroup;
 
-/// X25519 combined with ML-KEM-768 (draft-ietf-tls-ecdhe-mlkem): post-quantum, and at least as strong as X25519. The
-/// client's share has 1216 bytes, the server's 1120.
+/// X25519 combined with ML-KEM-768 (draft-ietf-tls-ecdhe-mlkem): post-quantum, and at least as strong as
+/// X25519. The client's share has 1216 bytes, the server's 1120.
 pub static X25519MLKEM768: &dyn KeyExchangeGroup = &HybridGroup {
     name: NamedGroup::X25519MLKEM768,
     order: HybridOrder::KemFirst,
@@ -17,8 +17,8 @@ pub static X25519MLKEM768: &dyn KeyExchangeGroup = &HybridGroup {
     curve: crate::X25519,
 };
 
-/// P-256 combined with ML-KEM-768 (draft-ietf-tls-ecdhe-mlkem): post-quantum, at least as strong as P-256, and made of
-/// algorithms that FIPS approves. The client's share has 1249 bytes, the server's 1153.
+/// P-256 combined with ML-KEM-768 (draft-ietf-tls-ecdhe-mlkem): post-quantum, at least as strong as P-256,
+/// and made of algorithms that FIPS approves. The client's share has 1249 bytes, the server's 1153.
 pub static SECP256R1MLKEM768: &dyn KeyExchangeGroup = &HybridGroup {
     name: NamedGroup::SECP256R1MLKEM768,
     order: HybridOrder::CurveFirst,
@@ -28,8 +28,9 @@ pub static SECP256R1MLKEM768: &dyn KeyExchangeGroup = &HybridGroup {
     curve: crate::SECP256R1,
 };
 
-/// ML-KEM-512 (FIPS 203) alone (draft-ietf-tls-mlkem), for slow links: the client's share has 800 bytes, the server's 768.
-/// No default list has it. A combination with a curve would be safe as long as one of the two is unbroken.
+/// ML-KEM-512 (FIPS 203) alone (draft-ietf-tls-mlkem), for slow links: the client's share has 800 bytes, the
+/// server's 768. No default list has it. A combination with a curve would be safe as long as one of the two
+/// is unbroken.
 pub static ML_KEM_512: &dyn KeyExchangeGroup =
     &MlKem { name: NamedGroup::MLKEM512, algorithm: &kem::ML_KEM_512 };
 
@@ -78,7 +79,8 @@ impl ActiveKeyExchange for Exchange {
     }
 
     fn complete(&self, peer: &[u8]) -> Result<SharedSecret, CryptoError> {
-        // AWS-LC checks the length (FIPS 203 §7.3). An invalid ciphertext of that length gives an unrelated secret (§6.3).
+        // AWS-LC checks the length (FIPS 203 §7.3). An invalid ciphertext of that length gives an unrelated
+        // secret (§6.3).
         let secret = self.key.decapsulate(Ciphertext::from(peer)).map_err(|_| CryptoError)?;
         Ok(SharedSecret::new(secret.as_ref().to_vec()))
     }

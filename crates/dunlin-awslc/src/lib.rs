@@ -1,7 +1,8 @@
 //! Dunlin's crypto provider for servers and PCs, over AWS-LC.
 //!
-//! [`provider`] returns the default algorithms. Every algorithm is a `static`, so a program can also choose some of them for
-//! its own [`CryptoProvider`]. Some have to be added by name, such as [`TLS13_AES_128_CCM_8_SHA256`]:
+//! [`provider`] returns the default algorithms. Every algorithm is a `static`, so a program can also choose
+//! some of them for its own [`CryptoProvider`]. Some have to be added by name, such
+//! as [`TLS13_AES_128_CCM_8_SHA256`]:
 //!
 //! ```
 //! let mut provider = dunlin_awslc::provider();
@@ -11,8 +12,8 @@
 //!
 //! AES-CCM comes from RustCrypto, because aws-lc-rs does not support it with the 12-byte nonce of TLS.
 //!
-//! Ephemeral ECDHE keys come from the caller's random source. ML-KEM, ECDSA, RSA-PSS and ML-DSA use AWS-LC's own random
-//! generator.
+//! Ephemeral ECDHE keys come from the caller's random source. ML-KEM, ECDSA, RSA-PSS and ML-DSA use AWS-LC's
+//! own random generator.
 
 use std::sync::Arc;
 
@@ -53,15 +54,15 @@ pub static TLS13_CHACHA20_POLY1305_SHA256: Tls13CipherSuite =
 pub static TLS13_AES_128_CCM_SHA256: Tls13CipherSuite =
     Tls13CipherSuite { id: CipherSuite::TLS_AES_128_CCM_SHA256, hash: SHA256, aead: AES_128_CCM };
 
-/// `TLS_AES_128_CCM_8_SHA256` (RFC 8446 §B.4), for devices that need its short tag. No default list has it. DTLS must not
-/// use it without further safeguards against forgery (RFC 9147 §4.5.3).
+/// `TLS_AES_128_CCM_8_SHA256` (RFC 8446 §B.4), for devices that need its short tag. No default list has it.
+/// DTLS must not use it without further safeguards against forgery (RFC 9147 §4.5.3).
 pub static TLS13_AES_128_CCM_8_SHA256: Tls13CipherSuite =
     Tls13CipherSuite { id: CipherSuite::TLS_AES_128_CCM_8_SHA256, hash: SHA256, aead: AES_128_CCM_8 };
 
 /// The default algorithms, in the order of preference for a server or PC. Others have to be added by name:
-/// `TLS_AES_128_CCM_8_SHA256`, post-quantum groups such as [`X25519MLKEM768`], whose shares are 2 kB longer than X25519's, the group
-/// [`SECP521R1`], and the verification of P-521, ML-DSA-65 and RSA-PSS keys ([`ALL_SIGNATURES`]). Their private keys can be loaded, and sign
-/// for peers that verify them.
+/// `TLS_AES_128_CCM_8_SHA256`, post-quantum groups such as [`X25519MLKEM768`], whose shares are 2 kB longer
+/// than X25519's, the group [`SECP521R1`], and the verification of P-521, ML-DSA-65 and RSA-PSS keys
+/// ([`ALL_SIGNATURES`]). Their private keys can be loaded, and sign for peers that verify them.
 pub fn provider() -> CryptoProvider {
     CryptoProvider {
         name: NAME,

@@ -10,7 +10,8 @@ use webpki::aws_lc_rs::{
     RSA_PSS_2048_8192_SHA384_LEGACY_KEY, RSA_PSS_2048_8192_SHA512_LEGACY_KEY,
 };
 
-/// The algorithms of every list, and the additional ones that are given: first for chains, then for signature schemes.
+/// The algorithms of every list, and the additional ones that are given: first for chains, then for signature
+/// schemes.
 macro_rules! signatures {
     ([$($chains:expr),*], [$($schemes:expr),*]) => { SignatureAlgorithms {
     all: &[
@@ -79,7 +80,8 @@ pub static ALL_SIGNATURES: SignatureAlgorithms = signatures!(
     ]
 );
 
-/// RSA-PSS with a key of the type id-RSASSA-PSS. webpki has the same algorithm for keys of the type rsaEncryption.
+/// RSA-PSS with a key of the type id-RSASSA-PSS. webpki has the same algorithm for keys of the type
+/// rsaEncryption.
 #[derive(Debug)]
 struct WithPssKey {
     key: AlgorithmIdentifier,

@@ -5,8 +5,8 @@ use std::ffi::OsString;
 use clap::Command;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
-/// Rewrites options of the subcommands named in `subcommands` to the spelling of this program. Unknown options become long
-/// ones, too, so that clap's error names the whole option.
+/// Rewrites options of the subcommands named in `subcommands` to the spelling of this program. Unknown
+/// options become long ones, too, so that clap's error names the whole option.
 pub(crate) fn from_openssl(
     args: impl IntoIterator<Item = OsString>,
     cli: &Command,
@@ -78,7 +78,8 @@ fn retired_version(option: &str) -> Option<&'static str> {
     }
 }
 
-/// Explains why the argument after `before` is refused, and what to do instead, if s_client or s_server would accept it.
+/// Explains why the argument after `before` is refused, and what to do instead, if s_client or s_server would
+/// accept it.
 pub(crate) fn not_taken(argument: &str, before: Option<&str>) -> Option<(String, &'static str)> {
     let is_verify = |option: &str| matches!(option.trim_start_matches('-'), "verify" | "Verify");
     if let Some(version) = retired_version(argument) {
@@ -98,7 +99,8 @@ pub(crate) fn not_taken(argument: &str, before: Option<&str>) -> Option<(String,
     Some((why, "leave the number out, or give it with --verify-depth"))
 }
 
-/// Explains which of `args` needs the argument that `error` reports as missing. clap names only the missing one.
+/// Explains which of `args` needs the argument that `error` reports as missing. clap names only the missing
+/// one.
 pub(crate) fn unmet(error: &clap::Error, args: &[OsString], cli: &Command) -> Option<(String, String)> {
     let missing = missing(error).into_iter().next()?;
     let lacks = |args: &[OsString]| {

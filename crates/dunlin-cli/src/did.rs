@@ -1,4 +1,5 @@
-//! Files of decentralised identities: own DIDs in directories, documents, trust lists, credentials and status lists.
+//! Files of decentralised identities: own DIDs in directories, documents, trust lists, credentials and status
+//! lists.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -59,8 +60,9 @@ pub(crate) struct Own {
 }
 
 impl Own {
-    /// Reads the directory of a DID, as `dunlin did create` makes it, or the key of a DID. The DID of a key alone is `did`, whose
-    /// document is among `documents` if it does not follow from the DID; or by default its `did:key`.
+    /// Reads the directory of a DID, as `dunlin did create` makes it, or the key of a DID. The DID of a key
+    /// alone is `did`, whose document is among `documents` if it does not follow from the DID; or by default
+    /// its `did:key`.
     pub(crate) fn load(
         path: &Path,
         did: Option<&Did>,
@@ -141,7 +143,8 @@ impl Own {
     }
 }
 
-/// The operations of the `did:dunlin` in a directory, the oldest first; `None` if the DID is of another method.
+/// The operations of the `did:dunlin` in a directory, the oldest first; `None` if the DID is of another
+/// method.
 pub(crate) fn operations(directory: &Path) -> Result<Option<Vec<Operation>>, Error> {
     let path = directory.join(OPERATIONS);
     if path.symlink_metadata().is_err() {
@@ -265,8 +268,8 @@ pub(crate) fn issuers(
     listed.map_err(|error| Error::failed(path.display(), error, UNRESOLVABLE))
 }
 
-/// A list of peers, and what it pins of these documents. Other programs, which resolve more, may have the same list, so a DID that can
-/// never authenticate here gives a warning.
+/// A list of peers, and what it pins of these documents. Other programs, which resolve more, may have the
+/// same list, so a DID that can never authenticate here gives a warning.
 pub(crate) fn peers(
     path: &Path,
     documents: &[DidDocument],
@@ -355,8 +358,8 @@ pub(crate) fn own_status_list(
     })
 }
 
-/// Reads status lists. None may be older than the one of the same name in `newest`, which takes them. Returns also those of issuers whose
-/// documents are not at hand.
+/// Reads status lists. None may be older than the one of the same name in `newest`, which takes them. Returns
+/// also those of issuers whose documents are not at hand.
 pub(crate) fn newest_status_lists(
     paths: &[PathBuf],
     issuers: &ListedIssuers,

@@ -185,7 +185,8 @@ impl Code {
         }
     }
 
-    /// Whether this side has judged the peer itself, rather than that the peer or the network ended the connection.
+    /// Whether this side has judged the peer itself, rather than that the peer or the network ended the
+    /// connection.
     pub(crate) fn is_found_here(self) -> bool {
         ["authentication", "incompatible", "protocol", "internal"].contains(&self.code)
     }
@@ -238,7 +239,8 @@ pub(crate) fn warn(text: &str) {
     anstream::eprintln!("dunlin: warning: {}", printable(text));
 }
 
-/// Prints a warning about a file, unless this process has printed the same one before: a server reads its files again and again.
+/// Prints a warning about a file, unless this process has printed the same one before: a server reads its
+/// files again and again.
 pub(crate) fn warn_once(text: String) {
     static TOLD: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
     let mut told = TOLD.lock().unwrap_or_else(PoisonError::into_inner);
@@ -254,7 +256,8 @@ fn without_password(text: &str) -> String {
     url.map_or_else(|| text.to_owned(), |(kind, host)| format!("{kind}://…@{host}"))
 }
 
-/// Escapes the control characters of `text`, so that a name from a file can neither break the line nor command the terminal.
+/// Escapes the control characters of `text`, so that a name from a file can neither break the line nor
+/// command the terminal.
 pub(crate) fn printable(text: &str) -> String {
     let shown = |c: char| if c.is_control() { c.escape_default().to_string() } else { c.to_string() };
     text.chars().map(shown).collect()

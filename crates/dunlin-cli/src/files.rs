@@ -141,8 +141,8 @@ pub(crate) fn private_key(path: &Path) -> Result<KeyPair, Error> {
     items_for(path, "private key", key)?.into_iter().next().ok_or_else(missing)
 }
 
-/// Fails if one of `paths` exists and may not be replaced, or if two of them are equal. Called before any work, so that no
-/// result is half written.
+/// Fails if one of `paths` exists and may not be replaced, or if two of them are equal. Called before any
+/// work, so that no result is half written.
 pub(crate) fn check_new(paths: &[&Path], existing: Existing) -> Result<(), Error> {
     for (index, path) in paths.iter().enumerate() {
         if paths[..index].contains(path) {
@@ -163,8 +163,8 @@ fn exists(path: &Path, existing: Existing) -> Error {
     Error::failed(path.display(), "exists already", advice)
 }
 
-/// Writes `content` to `path` atomically: even after a crash a reader sees all of it or the previous content. A new file
-/// beside it is synced and then takes the name.
+/// Writes `content` to `path` atomically: even after a crash a reader sees all of it or the previous content.
+/// A new file beside it is synced and then takes the name.
 pub(crate) fn write(path: &Path, content: &[u8], access: Access, existing: Existing) -> Result<(), Error> {
     let target = match existing {
         Existing::Replace => target(path)?,
@@ -176,8 +176,8 @@ pub(crate) fn write(path: &Path, content: &[u8], access: Access, existing: Exist
     }
 }
 
-/// The file to replace: a link stays, and its target is replaced. Links of other users are not followed, as in stores: in a directory
-/// that others can write, they would choose the file.
+/// The file to replace: a link stays, and its target is replaced. Links of other users are not followed, as
+/// in stores: in a directory that others can write, they would choose the file.
 fn target(path: &Path) -> Result<PathBuf, Error> {
     let target = behind_links(path);
     match target.is_symlink() {
@@ -277,8 +277,8 @@ fn write_beside(target: &Path, content: &[u8], access: Access, existing: Existin
     File::open(&directory)?.sync_all()
 }
 
-/// Excludes changes by other runs of this program in the directory of `path` until the result is dropped. The lock is on the
-/// directory, because a replaced file takes its lock with it.
+/// Excludes changes by other runs of this program in the directory of `path` until the result is dropped. The
+/// lock is on the directory, because a replaced file takes its lock with it.
 pub(crate) fn lock_directory_of(path: &Path) -> Result<File, Error> {
     if path.as_os_str() == STDIN {
         return Err(Error::usage("-", "stdin cannot be changed", "name a file"));
@@ -344,7 +344,8 @@ mod tests {
         assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
         assert_eq!(fs::read(&file).unwrap(), b"new");
 
-        // Only root can make a link of another user; other users meet it in /tmp. Without root, a link that leads nowhere stands for it.
+        // Only root can make a link of another user; other users meet it in /tmp. Without root, a link that
+        // leads nowhere stands for it.
         if lchown(&link, Some(65534), None).is_err() {
             fs::remove_file(&link).unwrap();
             symlink(&link, &link).unwrap();

@@ -46,8 +46,8 @@ pub(crate) fn read(path: &Path, short: ShortKeys) -> Result<PskSet, Error> {
     set.map_err(|e| unusable(path, &e))
 }
 
-/// Changes a file or a database; creates it if it does not exist and `create` is set. The change is atomic, and excludes
-/// other changes by this program.
+/// Changes a file or a database; creates it if it does not exist and `create` is set. The change is atomic,
+/// and excludes other changes by this program.
 pub(crate) fn change<T>(
     path: &Path,
     create: bool,

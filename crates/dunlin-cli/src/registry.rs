@@ -37,11 +37,12 @@ use crate::tls::{identity, lists};
 /// The options by which a command trusts a registry, and the HTTPS servers of registries and of did:web.
 #[derive(Args, Clone, Default)]
 pub(crate) struct AccessOptions {
-    /// The keys of the registry and its witnesses, as `dunlin registry init` writes them (registry.pub); or the genesis file of a
-    /// replicated registry.
+    /// The keys of the registry and its witnesses, as `dunlin registry init` writes them (registry.pub); or
+    /// the genesis file of a replicated registry.
     #[arg(long, value_name = "FILE", requires = "registry", help_heading = "Registry")]
     registry_key: Option<PathBuf>,
-    /// Another node of the same registry, which is asked if those before it give no proven answer. May be repeated.
+    /// Another node of the same registry, which is asked if those before it give no proven answer. May be
+    /// repeated.
     #[arg(long, value_name = "URL", requires = "registry", help_heading = "Registry")]
     registry_node: Vec<String>,
     /// The authorities of the HTTPS servers of --registry and did:web [default: those of this machine].
@@ -214,18 +215,20 @@ pub(crate) fn block_on<T>(asked: impl Future<Output = T>) -> Result<T, Error> {
 /// The options of `client` and `server` for DIDs whose documents are elsewhere.
 #[derive(Args, Clone, Default)]
 pub(crate) struct RegistryOptions {
-    /// The registry of did:dunlin. The document of a peer's DID comes from the proof that the peer sends along; without one, the
-    /// registry is asked, for at most 6 seconds. The own did:dunlin sends its proof along, which is refreshed in the background.
+    /// The registry of did:dunlin. The document of a peer's DID comes from the proof that the peer sends
+    /// along; without one, the registry is asked, for at most 6 seconds. The own did:dunlin sends its proof
+    /// along, which is refreshed in the background.
     #[arg(long, value_name = "URL", requires = "registry_key", help_heading = "Registry")]
     registry: Option<String>,
     /// Accept peers with a did:web, whose documents are fetched from their web servers over HTTPS.
     #[arg(long, help_heading = "Registry")]
     did_web: bool,
-    /// How old the proof of a peer's DID may be that counts while the registry has not answered for a minute, though a newer one is known:
-    /// a number with s, m, h or d; 0s: none counts.
+    /// How old the proof of a peer's DID may be that counts while the registry has not answered for a minute,
+    /// though a newer one is known: a number with s, m, h or d; 0s: none counts.
     #[arg(long, value_name = "TIME", default_value = "1h", requires = "registry", value_parser = outage_age, help_heading = "Registry")]
     outage_age: Seconds,
-    /// Keep what has ended in this file, which this process alone uses: replaced keys, ended DIDs, and which status lists are the newest.
+    /// Keep what has ended in this file, which this process alone uses: replaced keys, ended DIDs, and which
+    /// status lists are the newest.
     #[arg(long, value_name = "FILE", help_heading = "Registry")]
     known: Option<PathBuf>,
     #[command(flatten)]
@@ -325,7 +328,8 @@ impl RegistryOptions {
         self.registry.is_some()
     }
 
-    /// The source of proofs of an own DID, with its proof of membership; `None` without a registry, or for another method.
+    /// The source of proofs of an own DID, with its proof of membership; `None` without a registry, or for
+    /// another method.
     pub(crate) fn stapler(&self, own: &Own, membership: Vec<u8>) -> Result<Option<Arc<Stapler>>, Error> {
         let opened = self.opened()?;
         let Some(registry) = opened.registry.as_ref().filter(|_| own.did().method() == "dunlin") else {
@@ -342,8 +346,9 @@ impl RegistryOptions {
         Ok(Some(stapler.clone()))
     }
 
-    /// Looks up the issuers of did:dunlin that the verifier trusts, now and again, as long as the verifier exists: it learns when one has
-    /// another document or has ended its DID. Before the program has begun, [`Self::start`] does so.
+    /// Looks up the issuers of did:dunlin that the verifier trusts, now and again, as long as the verifier
+    /// exists: it learns when one has another document or has ended its DID. Before the program has begun,
+    /// [`Self::start`] does so.
     pub(crate) fn watch_issuers(&self, verifier: &Arc<CredentialVerifier>) {
         let (Some(opened), Ok(runtime)) = (self.opened.get(), Handle::try_current()) else { return };
         if !self.methods().is_empty() {
@@ -374,8 +379,9 @@ impl RegistryOptions {
         }
     }
 
-    /// Looks up the issuers that the judge trusts, for as long as a look-up may take, and watches them from now on. Gets the first proof of the
-    /// own DID, and refreshes it. Without a proof, peers ask the registry themselves.
+    /// Looks up the issuers that the judge trusts, for as long as a look-up may take, and watches them from
+    /// now on. Gets the first proof of the own DID, and refreshes it. Without a proof, peers ask the registry
+    /// themselves.
     pub(crate) async fn start(&self, judge: Option<PeerJudge>) {
         judge.iter().for_each(|judge| self.watch_registry(judge));
         if let (Some(PeerJudge::Credentials(verifier)), Some(opened)) = (judge, self.opened.get())

@@ -313,9 +313,9 @@ fn browser_shows_the_page_at_both_widths_in_light_and_dark() {
     for fetched in ["http:", "https:", "url(", "@import", "src=", "<script", "<link"] {
         assert!(!page.contains(fetched), "{fetched}");
     }
-    // The expected bars are the parts of each row and the paper's figures: a total for two rows of caching, and the flights
-    // of every row of the draft. A key exchange has a bar for its bytes, perhaps one for the paper's, and one for each part
-    // of the processing time.
+    // The expected bars are the parts of each row and the paper's figures: a total for two rows of caching,
+    // and the flights of every row of the draft. A key exchange has a bar for its bytes, perhaps one for the
+    // paper's, and one for each part of the processing time.
     let key_exchange = rows(&place, "lab/key-exchange.json");
     let bars = |row: &Value| match row["flight1_bytes"].is_number() {
         true => 3 * 2,
@@ -334,7 +334,8 @@ fn browser_shows_the_page_at_both_widths_in_light_and_dark() {
         ("caching", 4, 2, 4 * 4 + 1),
         // Two plots of nine times, two of the time saved beside the paper, and one of both NATs.
         ("handover", 12, 5, 2 * 9 + 2 * 6 + 2 * 3 + 6),
-        // Three figures for each protocol, and the draft's for each tag, in DTLS also for each length of the connection ID.
+        // Three figures for each protocol, and the draft's for each tag, in DTLS also for each length of the
+        // connection ID.
         ("key-exchange", ways, 3 * 4 + 2 + 4, bars),
         ("link", 4, 1, 3),
     ];
@@ -361,8 +362,8 @@ fn browser_shows_the_page_at_both_widths_in_light_and_dark() {
         }
         assert_eq!(narrow["sections"][1]["table_scrolls"], true, "the table does not scroll in its box");
         let [ground, bar] = ["ground", "bar"].map(|what| wide[what].as_str().unwrap());
-        // The page is painted, not only laid out: more than half is background, and the bars have far more pixels than the
-        // legends.
+        // The page is painted, not only laid out: more than half is background, and the bars have far more
+        // pixels than the legends.
         let pixels = shown.screenshot.0.len() / 3;
         assert_eq!(pixels, 1400 * 2400);
         assert!(shown.screenshot.count(ground) > pixels / 2, "{ground}");

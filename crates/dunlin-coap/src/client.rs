@@ -12,7 +12,8 @@ use crate::driver::{Command, Driver, Outcome};
 use crate::error::CoapError;
 use crate::parameters::Parameters;
 
-/// A CoAP client over one DTLS association. It is cheap to clone. The association ends when all clones and observations are dropped.
+/// A CoAP client over one DTLS association. It is cheap to clone. The association ends when all clones and
+/// observations are dropped.
 ///
 /// A client that is dropped with requests under way gives them up, as does dropping the future of a request.
 #[derive(Clone, Debug)]
@@ -53,17 +54,18 @@ impl CoapClient {
         &self.negotiated
     }
 
-    /// Sends a request and waits for its response, which can report an error ([`CoapResponse::get_status`]). The request is confirmable
-    /// unless its type says otherwise; its message ID and token are replaced.
+    /// Sends a request and waits for its response, which can report an error ([`CoapResponse::get_status`]).
+    /// The request is confirmable unless its type says otherwise; its message ID and token are replaced.
     ///
     /// # Errors
-    /// The peer did not answer or has rejected the request, the request is too long, or the association has ended.
+    /// The peer did not answer or has rejected the request, the request is too long, or the association has
+    /// ended.
     pub async fn request<E>(&self, request: CoapRequest<E>) -> Result<CoapResponse, CoapError> {
         self.start(request.message).next().await.unwrap_or(Err(CoapError::Closed))
     }
 
-    /// Sends a request to observe a resource (RFC 7641). The first value of the observation is the response; if the server does not
-    /// let the client observe the resource, it is the only one.
+    /// Sends a request to observe a resource (RFC 7641). The first value of the observation is the response;
+    /// if the server does not let the client observe the resource, it is the only one.
     pub fn observe<E>(&self, mut request: CoapRequest<E>) -> Observation {
         request.set_observe_flag(ObserveOption::Register);
         self.start(request.message)
@@ -78,7 +80,8 @@ impl CoapClient {
     }
 }
 
-/// An observed resource. Dropping the value ends the observation: the server learns that when it sends the next notification.
+/// An observed resource. Dropping the value ends the observation: the server learns that when it sends the
+/// next notification.
 #[derive(Debug)]
 pub struct Observation {
     key: u64,
@@ -87,8 +90,8 @@ pub struct Observation {
 }
 
 impl Observation {
-    /// Waits for the response or the next notification. A reader that is late gets only the latest one, as RFC 7641 §1.3 allows. `None`
-    /// after the last one.
+    /// Waits for the response or the next notification. A reader that is late gets only the latest one, as
+    /// RFC 7641 §1.3 allows. `None` after the last one.
     ///
     /// # Errors
     /// The request failed or the association has ended.

@@ -138,7 +138,8 @@ impl Driver {
     }
 }
 
-/// Whether the association has no room for a message of this length any more. Then the message is lost, as in a network.
+/// Whether the association has no room for a message of this length any more. Then the message is lost, as in
+/// a network.
 fn is_too_long(error: &io::Error) -> bool {
     let error = error.get_ref().and_then(|error| error.downcast_ref());
     matches!(error, Some(dunlin::Error::Misuse(Misuse::DataTooLong { .. })))
@@ -302,7 +303,8 @@ impl<H: Handler> Served<H> {
         idle.into_iter().for_each(|id| self.resume(id));
     }
 
-    /// Makes the next notification of an observer, now that the previous one is done, if its resource has changed.
+    /// Makes the next notification of an observer, now that the previous one is done, if its resource has
+    /// changed.
     fn resume(&mut self, id: RequestId) {
         let Some(observed) = self.observed.get_mut(&id) else { return };
         observed.is_busy = std::mem::take(&mut observed.has_changed);

@@ -16,12 +16,14 @@ pub enum CoapError {
     /// The peer has rejected the message with a Reset.
     #[error("the peer rejected the message with a Reset; it does not know its context or cannot read it")]
     Reset,
-    /// The response has a critical option that this side does not understand (RFC 7252 §5.4.1), with this number.
+    /// The response has a critical option that this side does not understand (RFC 7252 §5.4.1), with this
+    /// number.
     #[error(
         "the response has the critical option {0}, which this side does not understand; name it in the parameters"
     )]
     BadOption(u16),
-    /// Too many messages wait for the peer, or their message IDs would repeat too soon (RFC 7252 §4.4 and §4.7).
+    /// Too many messages wait for the peer, or their message IDs would repeat too soon (RFC 7252 §4.4 and
+    /// §4.7).
     #[error("too many messages wait for the peer; send the next one after an answer")]
     Busy,
     /// The message does not fit into one record and datagram.

@@ -36,14 +36,15 @@ impl Peer {
 
 /// Answers requests. Every `async` function or closure with the type of [`Handler::handle`] is a handler.
 pub trait Handler: Send + Sync + 'static {
-    /// Answers a request. [`CoapRequest::source`] is the peer, and [`CoapRequest::response`] an empty response with code 2.05 (Content).
-    /// With `None` the client gets no response. A handler that panics answers 5.00 (Internal Server Error).
+    /// Answers a request. [`CoapRequest::source`] is the peer, and [`CoapRequest::response`] an empty
+    /// response with code 2.05 (Content). With `None` the client gets no response. A handler that panics
+    /// answers 5.00 (Internal Server Error).
     ///
     /// A response that takes long follows an empty acknowledgement ([`crate::Parameters::piggyback`]).
     ///
-    /// If the request asks for notifications ([`CoapRequest::get_observe_flag`]), a handler lets the client observe the resource by
-    /// setting the response's Observe option to any value. The server then calls the handler again with the same request for each
-    /// change ([`crate::Changes::notify`]).
+    /// If the request asks for notifications ([`CoapRequest::get_observe_flag`]), a handler lets the client
+    /// observe the resource by setting the response's Observe option to any value. The server then calls the
+    /// handler again with the same request for each change ([`crate::Changes::notify`]).
     fn handle(&self, request: CoapRequest<Peer>) -> impl Future<Output = Option<CoapResponse>> + Send;
 
     /// Called for a response that could not be sent.

@@ -1,4 +1,5 @@
-//! CoAP (RFC 7252) over DTLS, as `coaps`: messages of the crate [`coap_lite`] over [`dunlin_tokio::DtlsAssociation`].
+//! CoAP (RFC 7252) over DTLS, as `coaps`: messages of the crate [`coap_lite`] over
+//! [`dunlin_tokio::DtlsAssociation`].
 //!
 //! A [`CoapClient`] sends requests over an association and observes resources (RFC 7641):
 //!
@@ -24,14 +25,16 @@
 //! # }
 //! ```
 //!
-//! A [`CoapServer`] calls a [`Handler`] for each request. The handler knows the authenticated peer ([`Peer`]).
+//! A [`CoapServer`] calls a [`Handler`] for each request. The handler knows the authenticated peer
+//! ([`Peer`]).
 //!
-//! Both drive [`Exchanges`], which has neither I/O nor a clock and serves programs without tokio: it retransmits confirmable messages,
-//! acknowledges them, repeats replies to duplicates, and matches responses to requests.
+//! Both drive [`Exchanges`], which has neither I/O nor a clock and serves programs without tokio: it
+//! retransmits confirmable messages, acknowledges them, repeats replies to duplicates, and matches responses
+//! to requests.
 //!
 //! # Limits
-//! A message is one record and one datagram. Block-wise transfer (RFC 7959), OSCORE and proxies are the application's: it can name their
-//! options in [`Parameters::critical_options`], and handles them itself.
+//! A message is one record and one datagram. Block-wise transfer (RFC 7959), OSCORE and proxies are the
+//! application's: it can name their options in [`Parameters::critical_options`], and handles them itself.
 #![forbid(unsafe_code)]
 
 mod client;

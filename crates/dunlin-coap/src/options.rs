@@ -2,7 +2,8 @@
 
 use coap_lite::{CoapOption, Packet};
 
-/// A critical option of RFC 7252 §5.10: its number, its shortest and longest value in bytes, and whether it may be repeated.
+/// A critical option of RFC 7252 §5.10: its number, its shortest and longest value in bytes, and whether it
+/// may be repeated.
 const KNOWN: [(u16, usize, usize, bool); 7] = [
     (1, 0, 8, true),    // If-Match
     (3, 1, 255, false), // Uri-Host
@@ -18,12 +19,14 @@ pub(crate) const fn is_for_proxies(option: u16) -> bool {
     matches!(option, 35 | 39)
 }
 
-/// The first critical option of the message that this side does not understand. `more` are options that the application understands.
+/// The first critical option of the message that this side does not understand. `more` are options that the
+/// application understands.
 pub(crate) fn unknown_critical(message: &Packet, more: &[u16]) -> Option<u16> {
     let is_known = |number: u16, lengths: &[usize]| {
         more.contains(&number)
             || KNOWN.iter().any(|(known, shortest, longest, is_repeatable)| {
-                // RFC 7252 §5.4.3 and §5.4.5: an option of a wrong length, or one too many, is like an unknown one.
+                // RFC 7252 §5.4.3 and §5.4.5: an option of a wrong length, or one too many, is like an
+                // unknown one.
                 *known == number
                     && (*is_repeatable || lengths.len() == 1)
                     && lengths.iter().all(|length| (*shortest..=*longest).contains(length))

@@ -20,24 +20,27 @@ const MAX_LATENCY: Duration = Duration::from_secs(100);
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Parameters {
-    /// ACK_TIMEOUT: the least time before the first retransmission; 2 s. From 1 ms to 1 h; below 1 s only on a network of your own.
+    /// ACK_TIMEOUT: the least time before the first retransmission; 2 s. From 1 ms to 1 h; below 1 s only on
+    /// a network of your own.
     pub ack_timeout: Duration,
-    /// ACK_RANDOM_FACTOR in percent: the first retransmission comes at random between `ack_timeout` and this part of it; 150. From 100
-    /// to 1000.
+    /// ACK_RANDOM_FACTOR in percent: the first retransmission comes at random between `ack_timeout` and this
+    /// part of it; 150. From 100 to 1000.
     pub ack_random_percent: u32,
     /// MAX_RETRANSMIT: how often a message is retransmitted; 4. At most 20.
     pub max_retransmit: u32,
-    /// NSTART: how many messages may wait for an acknowledgement at once; 1. From 1 to 64. Further messages queue.
+    /// NSTART: how many messages may wait for an acknowledgement at once; 1. From 1 to 64. Further messages
+    /// queue.
     pub nstart: usize,
-    /// How long a server waits for its response before it sends an empty acknowledgement; 1 s. It should be shorter than the client's
-    /// ACK_TIMEOUT. A later response is a message of its own.
+    /// How long a server waits for its response before it sends an empty acknowledgement; 1 s. It should be
+    /// shorter than the client's ACK_TIMEOUT. A later response is a message of its own.
     pub piggyback: Duration,
     /// How long a request waits for its response, after which it fails; 247 s, which is EXCHANGE_LIFETIME.
     pub answer_timeout: Duration,
-    /// For how many of the peer's latest messages this side keeps its reply, to repeat it; 64. From 1 to 65,536.
+    /// For how many of the peer's latest messages this side keeps its reply, to repeat it; 64. From 1 to
+    /// 65,536.
     pub remembered: usize,
-    /// Critical options that the application understands, by number, beside those of RFC 7252 §5.10 that are not for proxies. An
-    /// endpoint rejects messages with others (RFC 7252 §5.4.1).
+    /// Critical options that the application understands, by number, beside those of RFC 7252 §5.10 that are
+    /// not for proxies. An endpoint rejects messages with others (RFC 7252 §5.4.1).
     pub critical_options: Vec<u16>,
 }
 
@@ -83,12 +86,14 @@ impl Parameters {
         self.ack_timeout * self.ack_random_percent / 100
     }
 
-    /// MAX_TRANSMIT_SPAN: the time from the first transmission of a confirmable message to its last retransmission.
+    /// MAX_TRANSMIT_SPAN: the time from the first transmission of a confirmable message to its last
+    /// retransmission.
     pub fn max_transmit_span(&self) -> Duration {
         self.longest_ack_timeout() * ((1 << self.max_retransmit.min(20)) - 1)
     }
 
-    /// MAX_TRANSMIT_WAIT: the time from the first transmission of a confirmable message to the moment when its sender gives up.
+    /// MAX_TRANSMIT_WAIT: the time from the first transmission of a confirmable message to the moment when
+    /// its sender gives up.
     pub fn max_transmit_wait(&self) -> Duration {
         self.longest_ack_timeout() * ((2 << self.max_retransmit.min(20)) - 1)
     }

@@ -27,15 +27,16 @@ impl Default for Changes {
 }
 
 impl Changes {
-    /// Notifies the observers of the resource at this path, such as `sensors/temperature`. An observer that has not acknowledged the
-    /// previous notification gets the next one afterwards.
+    /// Notifies the observers of the resource at this path, such as `sensors/temperature`. An observer that
+    /// has not acknowledged the previous notification gets the next one afterwards.
     pub fn notify(&self, path: &str) {
         // The call fails if the server has no association. Then there is no observer.
         let _ = self.0.send(path.trim_start_matches('/').into());
     }
 }
 
-/// A CoAP server on a DTLS endpoint, whose configuration says how clients authenticate ([`DtlsEndpoint::set_server`]).
+/// A CoAP server on a DTLS endpoint, whose configuration says how clients authenticate
+/// ([`DtlsEndpoint::set_server`]).
 ///
 /// # Examples
 /// ```no_run

@@ -117,7 +117,8 @@ async fn many_requests_of_many_clients_get_their_own_answers() {
     }
 }
 
-/// NSTART is 1, so the second request leaves only after the acknowledgement of the first, whose response waits for the second.
+/// NSTART is 1, so the second request leaves only after the acknowledgement of the first, whose response
+/// waits for the second.
 #[tokio::test]
 async fn a_slow_answer_does_not_hold_up_the_next_request() {
     let second = Arc::new(Notify::new());

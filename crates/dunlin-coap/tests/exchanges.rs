@@ -55,7 +55,8 @@ fn observable(payload: &[u8]) -> Packet {
     message
 }
 
-/// A message of the peer about `request`: its type in the first byte, code, message ID and the rest after the token.
+/// A message of the peer about `request`: its type in the first byte, code, message ID and the rest after the
+/// token.
 fn about(request: &[u8], typ: u8, code: u8, id: u16, rest: &[u8]) -> Vec<u8> {
     let token = &request[4..8];
     let [high, low] = id.to_be_bytes();
@@ -321,8 +322,8 @@ fn message_ids_do_not_repeat_within_their_lifetime() {
 fn rejects_what_it_cannot_read_or_does_not_expect() {
     let mut server = exchanges();
     for (message, reply) in [
-        // A "ping", an unexpected response, a token of 9 bytes, a reserved class, an empty message with a token, a payload marker
-        // without payload, an option that is cut off.
+        // A "ping", an unexpected response, a token of 9 bytes, a reserved class, an empty message with a
+        // token, a payload marker without payload, an option that is cut off.
         (&b"\x40\x00\x12\x34"[..], true),
         (b"\x44\x45\x12\x34tokn\xffhello", true),
         (b"\x49\x01\x12\x34123456789", true),
@@ -335,7 +336,8 @@ fn rejects_what_it_cannot_read_or_does_not_expect() {
         (b"\x50\x20\x12\x34", false),
         (b"\x50\x01\x12\x34\xb5a", false),
         (b"\x50\x45\x12\x34", true),
-        // A request in an acknowledgement, a reset with a response, acknowledgements of nothing, another version, a fragment.
+        // A request in an acknowledgement, a reset with a response, acknowledgements of nothing, another
+        // version, a fragment.
         (b"\x60\x01\x12\x34", false),
         (b"\x70\x45\x12\x34", false),
         (b"\x60\x00\x12\x34", false),

@@ -14,8 +14,8 @@ use pcap_file::pcapng::{Block, PcapNgParser};
 /// The most frames to read. Each takes a few hundred bytes of memory; captures of handshakes have far fewer.
 const MAX_FRAMES: usize = 1 << 20;
 
-/// The pcapng block that holds secrets, and the type of secrets for a TLS key log: "TLSK" (draft-ietf-opsawg-pcapng
-/// §4.7).
+/// The pcapng block that holds secrets, and the type of secrets for a TLS key log: "TLSK"
+/// (draft-ietf-opsawg-pcapng §4.7).
 const DECRYPTION_SECRETS: u32 = 0x0a;
 const TLS_KEY_LOG: u32 = 0x544c_534b;
 
@@ -153,14 +153,16 @@ fn key_log(block: &[u8]) -> Option<&[u8]> {
     rest.get(..len as usize)
 }
 
-/// Converts a packet's timestamp to microseconds. pcap-file takes it for nanoseconds, whatever the interface's unit is.
+/// Converts a packet's timestamp to microseconds. pcap-file takes it for nanoseconds, whatever the
+/// interface's unit is.
 fn time_us(packet: &EnhancedPacketBlock<'_>, interface: &InterfaceDescriptionBlock<'_>) -> u64 {
     let ticks = packet.timestamp.as_nanos();
     let resolution = interface.options.iter().find_map(|option| match option {
         InterfaceDescriptionOption::IfTsResol(resolution) => Some(*resolution),
         _ => None,
     });
-    // A negative power of 10, or of 2 if the high bit is set; microseconds by default (draft-ietf-opsawg-pcapng §4.2).
+    // A negative power of 10, or of 2 if the high bit is set; microseconds by default
+    // (draft-ietf-opsawg-pcapng §4.2).
     let (base, exponent): (u128, _) = match resolution.unwrap_or(6) {
         exponent @ 0..0x80 => (10, exponent),
         exponent => (2, exponent & 0x7f),

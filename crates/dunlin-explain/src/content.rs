@@ -152,8 +152,8 @@ fn alert(content: &[u8]) -> String {
     }
 }
 
-/// Enters the body of a record that could not be decrypted. In TLS 1.2 the outer type is the real one, and the cipher
-/// suite's `overhead` gives the length of the content.
+/// Enters the body of a record that could not be decrypted. In TLS 1.2 the outer type is the real one, and
+/// the cipher suite's `overhead` gives the length of the content.
 pub(crate) fn seal(record: &mut Record, typ: ContentType, body: usize, overhead: Option<usize>) {
     record.protection = Protection::Sealed;
     let measured = overhead.filter(|overhead| *overhead <= body);

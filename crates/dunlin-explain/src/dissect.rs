@@ -1,4 +1,5 @@
-//! Turns flows into an explanation: finds client and server, reads the records of both directions, counts all bytes.
+//! Turns flows into an explanation: finds client and server, reads the records of both directions, counts all
+//! bytes.
 
 use std::collections::HashMap;
 
@@ -111,8 +112,8 @@ pub(crate) fn bytes(bytes: &[u8], key_logs: &[&KeyLog]) -> Result<Explanation, E
     })
 }
 
-/// Whether a message of this type can be on the wire: IANA's registry "TLS HandshakeType" has it, or docs/identity.md. Names for display do
-/// not decide it.
+/// Whether a message of this type can be on the wire: IANA's registry "TLS HandshakeType" has it, or
+/// docs/identity.md. Names for display do not decide it.
 const fn is_message(typ: HandshakeType) -> bool {
     matches!(typ.0, 0..=5 | 8..=16 | 20..=25 | 30..=35)
 }
@@ -149,7 +150,8 @@ impl<'k> Dissector<'k> {
     }
 
     fn tcp(&mut self, raw: &flow::Flow<'_>, streams: &[Stream<'_>; 2]) -> Flow {
-        // Where records begin. A connection captured from its first byte is either TLS from there on, or not TLS at all.
+        // Where records begin. A connection captured from its first byte is either TLS from there on, or not
+        // TLS at all.
         let starts = streams.each_ref().map(|stream| match (tls::header(&stream.data), raw.opened_by) {
             (Some(_), _) => Some(0),
             (None, None) => tls::first_record(&stream.data),
@@ -361,7 +363,8 @@ const fn side_of(end: usize, client: usize) -> Side {
 }
 
 impl flow::Flow<'_> {
-    /// Guesses the client where no hello tells: the end that sent the first SYN, else the one with the higher port.
+    /// Guesses the client where no hello tells: the end that sent the first SYN, else the one with the higher
+    /// port.
     fn client_by_ports(&self) -> usize {
         self.opened_by.unwrap_or(usize::from(self.ends[0].port() < self.ends[1].port()))
     }

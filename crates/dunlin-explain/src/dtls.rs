@@ -1,5 +1,5 @@
-//! DTLS records in datagrams: DTLS 1.2 and earlier (RFC 6347 §4.1), DTLS 1.3 (RFC 9147 §4), both also with connection IDs
-//! (RFC 9146).
+//! DTLS records in datagrams: DTLS 1.2 and earlier (RFC 6347 §4.1), DTLS 1.3 (RFC 9147 §4), both also with
+//! connection IDs (RFC 9146).
 
 use std::collections::{BTreeMap, HashSet};
 use std::ops::Range;
@@ -46,7 +46,8 @@ fn number(bytes: &[u8]) -> usize {
 }
 
 impl Header {
-    /// Reads the header of a record. Only the hellos tell the length of connection IDs: `id_len`, 0 without IDs.
+    /// Reads the header of a record. Only the hellos tell the length of connection IDs: `id_len`, 0 without
+    /// IDs.
     fn read(bytes: &[u8], id_len: usize) -> Option<Self> {
         let header = match bytes.first()? {
             // RFC 9147 §4.1.
@@ -198,8 +199,8 @@ impl<'s> Direction<'s> {
         (records, rest.len())
     }
 
-    /// Whether a datagram from another address belongs to this direction: its first record has a connection ID that is known, or it can
-    /// be decrypted.
+    /// Whether a datagram from another address belongs to this direction: its first record has a connection
+    /// ID that is known, or it can be decrypted.
     pub(crate) fn owns(&mut self, datagram: &[u8]) -> bool {
         let header = Header::read(datagram, self.session.id_len(self.side));
         let Some(header) = header.filter(|header| header.is_unified || header.epoch > 0) else {
@@ -247,8 +248,8 @@ impl<'s> Direction<'s> {
         record
     }
 
-    /// Decrypts a record: its epoch, its content, and the decrypted bytes. It tries the newest epoch with the same low
-    /// bits first (RFC 9147 §4.2.2).
+    /// Decrypts a record: its epoch, its content, and the decrypted bytes. It tries the newest epoch with the
+    /// same low bits first (RFC 9147 §4.2.2).
     fn open(&mut self, header: Header, bytes: &[u8]) -> Option<(u64, Opened, Vec<u8>)> {
         self.keys.iter_mut().rev().filter(|epoch| epoch.number & 0b11 == header.epoch).find_map(|epoch| {
             let mut copy = bytes.to_vec();
@@ -258,7 +259,8 @@ impl<'s> Direction<'s> {
         })
     }
 
-    /// Decrypts a DTLS 1.2 record of epoch 1, the only one with known keys: its type, the range of its content, and its bytes.
+    /// Decrypts a DTLS 1.2 record of epoch 1, the only one with known keys: its type, the range of its
+    /// content, and its bytes.
     fn open12(&self, header: Header, bytes: &[u8]) -> Option<(ContentType, Range<usize>, Vec<u8>)> {
         let keys = self.keys12.as_ref().filter(|_| header.epoch == 1)?;
         // The AEAD's number is the epoch followed by the sequence number (RFC 6347 §4.1.2.1).

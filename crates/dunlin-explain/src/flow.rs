@@ -11,7 +11,8 @@ use crate::dtls;
 use crate::packet::{self, Packet, Segment, Tcp};
 use crate::stream::Stream;
 
-/// The most flows to keep. Each takes about a thousand bytes of memory; captures of handshakes have far fewer.
+/// The most flows to keep. Each takes about a thousand bytes of memory; captures of handshakes have far
+/// fewer.
 const MAX_FLOWS: usize = 1 << 16;
 
 /// A packet of a flow. Lengths are in bytes.
@@ -154,7 +155,8 @@ impl<'a> Flow<'a> {
         }
     }
 
-    /// Whether these are datagrams without a ClientHello, which may belong to an association that has begun between other ends.
+    /// Whether these are datagrams without a ClientHello, which may belong to an association that has begun
+    /// between other ends.
     pub(crate) const fn may_continue_another(&self) -> bool {
         matches!(self.content, Content::Udp(_)) && self.random.is_none()
     }
@@ -167,7 +169,8 @@ impl<'a> Flow<'a> {
             }
             Some(_) => true,
             None => match (dtls::client_random(segment.payload), self.random) {
-                // A ClientHello that returns a cookie repeats the first one's random (RFC 9147 §5.1, RFC 6347 §4.2.1).
+                // A ClientHello that returns a cookie repeats the first one's random (RFC 9147 §5.1, RFC 6347
+                // §4.2.1).
                 (Some(new), Some(known)) => new == known,
                 _ => true,
             },

@@ -25,8 +25,8 @@ pub struct FirstFlight {
     pub packets: Vec<Vec<u8>>,
 }
 
-/// What each client in a capture sent first, in the order of their first packets. Connections whose ClientHello is not in the capture are
-/// left out. `file` is the content of a pcap or pcapng file.
+/// What each client in a capture sent first, in the order of their first packets. Connections whose
+/// ClientHello is not in the capture are left out. `file` is the content of a pcap or pcapng file.
 ///
 /// # Errors
 /// [`Error::NotACapture`]. A capture with damage further on is read up to the damage.

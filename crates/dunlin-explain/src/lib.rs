@@ -1,12 +1,12 @@
 //! Dissects captures of TLS and DTLS, and accounts for every byte.
 //!
-//! [`explain`] reads a capture (pcap or pcapng) of any TLS stack. It reassembles TCP streams, and cuts them and the UDP
-//! datagrams into records, the records into messages and the messages into fields. With a [`KeyLog`] it decrypts
-//! protected records: all of TLS 1.3 and DTLS 1.3, and the AEAD suites of TLS 1.2 and DTLS 1.2. Each byte of the capture
-//! counts once, under its [`Layer`], so the sums are those of the capture.
+//! [`explain`] reads a capture (pcap or pcapng) of any TLS stack. It reassembles TCP streams, and cuts them
+//! and the UDP datagrams into records, the records into messages and the messages into fields. With a
+//! [`KeyLog`] it decrypts protected records: all of TLS 1.3 and DTLS 1.3, and the AEAD suites of TLS 1.2 and
+//! DTLS 1.2. Each byte of the capture counts once, under its [`Layer`], so the sums are those of the capture.
 //!
-//! Damaged, truncated or missing bytes affect only their own stream: [`Explanation::problems`] says where it stopped and
-//! why.
+//! Damaged, truncated or missing bytes affect only their own stream: [`Explanation::problems`] says where it
+//! stopped and why.
 //!
 //! ```
 //! # fn main() -> Result<(), dunlin_explain::Error> {
@@ -65,8 +65,8 @@ pub enum Error {
     NotAKeyLog,
 }
 
-/// Dissects a capture. `file` is the content of a pcap or pcapng file. Secrets inside a pcapng file are used in addition
-/// to `key_log`.
+/// Dissects a capture. `file` is the content of a pcap or pcapng file. Secrets inside a pcapng file are used
+/// in addition to `key_log`.
 ///
 /// # Errors
 /// [`Error::NotACapture`]. A capture with damage further on is explained up to the damage.
@@ -83,8 +83,8 @@ pub fn explain(file: &[u8], key_log: Option<&KeyLog>) -> Result<Explanation, Err
     Ok(dissect::capture(&capture, &logs))
 }
 
-/// Dissects bytes given in hexadecimal: TLS records of one direction, the records of one datagram, or one handshake
-/// message. White space and colons are ignored.
+/// Dissects bytes given in hexadecimal: TLS records of one direction, the records of one datagram, or one
+/// handshake message. White space and colons are ignored.
 ///
 /// # Errors
 /// [`Error::NotHex`]; [`Error::NotTls`] if the bytes begin with none of these.

@@ -1,7 +1,7 @@
 //! Dissects handshake messages field by field. Every byte of a message belongs to exactly one field.
 //!
-//! Only lengths are checked, so that messages show which a TLS stack would refuse. The engine's codec does not serve
-//! here, because it refuses them.
+//! Only lengths are checked, so that messages show which a TLS stack would refuse. The engine's codec does
+//! not serve here, because it refuses them.
 
 use dunlin::wire::{
     CertificateCompressionAlgorithm, CertificateType, CipherSuite, DidMethod, ExtensionType, HandshakeType,
@@ -91,8 +91,8 @@ pub(crate) fn client_random(body: &[u8]) -> Option<[u8; 32]> {
     body.get(2..34)?.try_into().ok()
 }
 
-/// The length of the connection ID in a ClientHello or ServerHello, in bytes: of the ID that the peer of the sender puts into its
-/// records (RFC 9146 §3). `None` without the extension.
+/// The length of the connection ID in a ClientHello or ServerHello, in bytes: of the ID that the peer of the
+/// sender puts into its records (RFC 9146 §3). `None` without the extension.
 pub(crate) fn connection_id(typ: HandshakeType, body: &[u8], is_datagram: bool) -> Option<usize> {
     let mut w = Walk::new(body);
     w.take(34)?;
@@ -127,7 +127,8 @@ pub(crate) fn fields(typ: HandshakeType, header: usize, body: &[u8], dialect: Di
     w.fields
 }
 
-/// A cursor that turns bytes into fields. Where too few bytes are left, every method returns `None` and takes none.
+/// A cursor that turns bytes into fields. Where too few bytes are left, every method returns `None` and takes
+/// none.
 struct Walk<'a> {
     rest: &'a [u8],
     fields: Vec<Field>,
@@ -452,7 +453,8 @@ fn extension(typ: ExtensionType, place: Place, body: &[u8]) -> Option<String> {
     }
 }
 
-/// The identity for which the sender of ssi_parameters asks, and the methods that it resolves (docs/identity.md).
+/// The identity for which the sender of ssi_parameters asks, and the methods that it resolves
+/// (docs/identity.md).
 fn ssi_parameters(w: &mut Walk<'_>) -> Option<String> {
     let asks_for = match w.number(1)? {
         0 => "X.509".to_owned(),

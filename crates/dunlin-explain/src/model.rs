@@ -40,8 +40,8 @@ pub enum Carrier {
 pub struct Flow {
     /// What carried its bytes.
     pub carrier: Carrier,
-    /// The client's address. The client is the end that sent the ClientHello, else the one that opened the connection,
-    /// else the one with the higher port.
+    /// The client's address. The client is the end that sent the ClientHello, else the one that opened the
+    /// connection, else the one with the higher port.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub client: Option<SocketAddr>,
     /// The server's address.
@@ -53,12 +53,14 @@ pub struct Flow {
     pub version: Option<String>,
     /// The negotiated cipher suite.
     pub cipher_suite: Option<String>,
-    /// The paths of a DTLS association that has gone on over another one, in the order of their first datagrams; otherwise empty.
+    /// The paths of a DTLS association that has gone on over another one, in the order of their first
+    /// datagrams; otherwise empty.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub paths: Vec<FlowPath>,
     /// All bytes of its packets.
     pub bytes: Bytes,
-    /// Its messages by name and direction. Their bytes are those of the TLS layers without record headers and protection.
+    /// Its messages by name and direction. Their bytes are those of the TLS layers without record headers and
+    /// protection.
     pub messages: Vec<MessageTotal>,
     /// Its packets, in the order of the capture.
     pub packets: Vec<Packet>,

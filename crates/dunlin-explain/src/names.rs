@@ -98,7 +98,8 @@ const fn is_grease(number: u16) -> bool {
     number & 0x0f0f == 0x0a0a && number >> 8 == number & 0xff
 }
 
-/// The message's name in the RFCs. `is_retry` marks a HelloRetryRequest, which shares its number with ServerHello.
+/// The message's name in the RFCs. `is_retry` marks a HelloRetryRequest, which shares its number with
+/// ServerHello.
 pub fn message(typ: HandshakeType, is_retry: bool) -> String {
     if is_retry {
         return "HelloRetryRequest".into();

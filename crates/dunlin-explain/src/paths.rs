@@ -1,4 +1,5 @@
-//! The paths of a DTLS association: it begins between two ends, and goes on between others when one of them moves.
+//! The paths of a DTLS association: it begins between two ends, and goes on between others when one of them
+//! moves.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -27,8 +28,9 @@ impl<'f, 'a> Paths<'f, 'a> {
         self.joined.contains(&index)
     }
 
-    /// The first flow after this one in which the server answers its ClientHello from another port of its address, as a server with ports
-    /// for associations does. Returns its index, and which of its ends is the client's.
+    /// The first flow after this one in which the server answers its ClientHello from another port of its
+    /// address, as a server with ports for associations does. Returns its index, and which of its ends is the
+    /// client's.
     pub(crate) fn answer(&self, index: usize, client: usize) -> Option<(usize, usize)> {
         let ends = self.flows.get(index)?.ends;
         let later = self.flows.iter().enumerate().skip(index + 1).take(MAX_COMPARED);
@@ -42,8 +44,8 @@ impl<'f, 'a> Paths<'f, 'a> {
         })
     }
 
-    /// The datagrams of a flow and, with `others`, of those after it that may belong to the same association, in the order of the
-    /// capture: each with its flow and its place there.
+    /// The datagrams of a flow and, with `others`, of those after it that may belong to the same association,
+    /// in the order of the capture: each with its flow and its place there.
     pub(crate) fn datagrams(&self, index: usize, others: bool) -> Vec<(usize, usize, &'f [u8])> {
         let later = self
             .flows
@@ -67,8 +69,8 @@ impl<'f, 'a> Paths<'f, 'a> {
 
 /// The flows of one association.
 pub(crate) struct Joined {
-    /// Each flow that was compared, in the order of their first datagrams: which of its ends is the client's, or `None` if the flow
-    /// does not belong to the association.
+    /// Each flow that was compared, in the order of their first datagrams: which of its ends is the client's,
+    /// or `None` if the flow does not belong to the association.
     pub(crate) paths: Vec<(usize, Option<usize>)>,
     known: BTreeMap<usize, Option<usize>>,
     /// The addresses of the client and the server so far.
@@ -93,8 +95,9 @@ impl Joined {
         }
     }
 
-    /// The side that sent a datagram of the association; `None` for one of another flow. The first datagram of a flow decides: it must
-    /// come from or go to an address of the association, and belong to one of its directions.
+    /// The side that sent a datagram of the association; `None` for one of another flow. The first datagram
+    /// of a flow decides: it must come from or go to an address of the association, and belong to one of its
+    /// directions.
     pub(crate) fn side(
         &mut self,
         index: usize,

@@ -41,7 +41,8 @@ impl<'k> Session<'k> {
     }
 
     pub(crate) fn server_hello(&mut self, body: &[u8]) {
-        // Only a HelloRetryRequest is followed by another ServerHello. A later one belongs to a renegotiation.
+        // Only a HelloRetryRequest is followed by another ServerHello. A later one belongs to a
+        // renegotiation.
         if self.hello.is_none_or(|hello| hello.is_retry) {
             self.hello = ServerHello::read(body).or(self.hello);
             let id = message::connection_id(HandshakeType::SERVER_HELLO, body, self.is_datagram);
@@ -54,7 +55,8 @@ impl<'k> Session<'k> {
         self.hello.is_none_or(|hello| hello.is_retry)
     }
 
-    /// The length of the connection IDs in the records of this side, in bytes: those that its peer wants to receive. 0 without them.
+    /// The length of the connection IDs in the records of this side, in bytes: those that its peer wants to
+    /// receive. 0 without them.
     pub(crate) fn id_len(&self, side: Side) -> usize {
         match self.ids {
             [Some(client), Some(server)] => {
@@ -89,8 +91,8 @@ impl<'k> Session<'k> {
         self.hello.and_then(|hello| Protection::of(hello.suite)).map(Protection::overhead)
     }
 
-    /// The logged TLS 1.3 secrets of a direction in the order of their use, with their DTLS epochs (RFC 9147 §6.1).
-    /// Missing secrets are left out.
+    /// The logged TLS 1.3 secrets of a direction in the order of their use, with their DTLS epochs (RFC 9147
+    /// §6.1). Missing secrets are left out.
     pub(crate) fn secrets(&self, side: Side) -> Vec<(&'static Tls13CipherSuite, u64, &'k [u8])> {
         let labels: &[(u64, Label)] = match side {
             Side::Client => &[

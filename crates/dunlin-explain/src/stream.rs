@@ -6,7 +6,8 @@ use std::collections::BTreeMap;
 #[derive(Default)]
 pub(crate) struct Stream<'a> {
     pub(crate) data: Vec<u8>,
-    /// Offsets in `data`, each with the packet that made the bytes from there on readable (its index in the list).
+    /// Offsets in `data`, each with the packet that made the bytes from there on readable (its index in the
+    /// list).
     marks: Vec<(usize, usize)>,
     /// The sequence number of the first byte.
     base: Option<u32>,
@@ -20,8 +21,8 @@ impl<'a> Stream<'a> {
         self.base.get_or_insert(sequence);
     }
 
-    /// Takes a segment. Returns how many bytes of it, and of waiting segments, are repetitions. Where bytes come twice,
-    /// the first ones are kept.
+    /// Takes a segment. Returns how many bytes of it, and of waiting segments, are repetitions. Where bytes
+    /// come twice, the first ones are kept.
     pub(crate) fn push(&mut self, sequence: u32, payload: &'a [u8], packet: usize) -> usize {
         if payload.is_empty() {
             return 0;

@@ -27,8 +27,8 @@ pub(crate) fn header(bytes: &[u8]) -> Option<(ContentType, usize)> {
     (matches!(typ, 20..=24) && *major == 3 && len <= MAX_BODY).then_some((ContentType(*typ), len))
 }
 
-/// The offset of the first record in a direction whose beginning was not captured. A header counts if its record is
-/// followed by another header or by the end of the stream.
+/// The offset of the first record in a direction whose beginning was not captured. A header counts if its
+/// record is followed by another header or by the end of the stream.
 pub(crate) fn first_record(stream: &[u8]) -> Option<usize> {
     (0..stream.len().min(HEADER + MAX_BODY)).find(|at| {
         let rest = stream.get(*at..).unwrap_or_default();
@@ -45,7 +45,8 @@ pub(crate) fn plain_handshake(mut stream: &[u8]) -> Vec<u8> {
         let Some(body) = stream.get(HEADER..HEADER + len) else { break };
         match typ {
             ContentType::HANDSHAKE if plain.len() < MAX_HELLOS => plain.extend_from_slice(body),
-            // Skip the ChangeCipherSpec of compatibility mode (RFC 8446 §D.4), and early data before ClientHello2.
+            // Skip the ChangeCipherSpec of compatibility mode (RFC 8446 §D.4), and early data before
+            // ClientHello2.
             ContentType::CHANGE_CIPHER_SPEC | ContentType::APPLICATION_DATA => {}
             _ => break,
         }
@@ -130,8 +131,8 @@ impl<'s> Reader<'s> {
         let (header, body) = bytes.split_at_mut(HEADER);
         let mut record = Record::new(self.side, content::type_name(typ), HEADER);
         let unknown = self.session.version().is_none();
-        // In TLS 1.3 every protected record has the outer type application_data (RFC 8446 §5.2). Where the hellos are
-        // missing, application data cannot be plaintext either.
+        // In TLS 1.3 every protected record has the outer type application_data (RFC 8446 §5.2). Where the
+        // hellos are missing, application data cannot be plaintext either.
         let is_data = typ == ContentType::APPLICATION_DATA;
         let is_protected = if is_13 || unknown { is_data || self.changed } else { self.changed };
         if !is_protected {
@@ -178,8 +179,9 @@ impl<'s> Reader<'s> {
     }
 }
 
-/// The keys of a direction, the current ones first. If they do not decrypt a record, later keys are tried, since it may be
-/// their first. So decryption resumes after refused early data, or after a stage whose secret the key log lacks.
+/// The keys of a direction, the current ones first. If they do not decrypt a record, later keys are tried,
+/// since it may be their first. So decryption resumes after refused early data, or after a stage whose secret
+/// the key log lacks.
 struct Keys {
     stages: VecDeque<StreamKeys>,
     /// The sequence number of the next record under the current keys.

@@ -1,4 +1,5 @@
-//! Decrypts TLS 1.2 and DTLS 1.2 records of AEAD suites from a logged master secret (RFC 5246 §6.2.3.3, §6.3).
+//! Decrypts TLS 1.2 and DTLS 1.2 records of AEAD suites from a logged master secret (RFC 5246 §6.2.3.3,
+//! §6.3).
 
 use std::ops::Range;
 
@@ -44,7 +45,8 @@ impl Protection {
     /// The bytes that it adds to the content of a record: explicit nonce and tag.
     pub(crate) const fn overhead(self) -> usize {
         match self {
-            // GCM and CCM put eight bytes of the nonce into the record (RFC 5288 §3, RFC 6655 §3), ChaCha20 none (RFC 7905 §2).
+            // GCM and CCM put eight bytes of the nonce into the record (RFC 5288 §3, RFC 6655 §3), ChaCha20
+            // none (RFC 7905 §2).
             Self::Aes128Gcm | Self::Aes256Gcm | Self::Aes128Ccm | Self::Aes256Ccm => EXPLICIT + 16,
             Self::Aes128Ccm8 | Self::Aes256Ccm8 => EXPLICIT + 8,
             Self::ChaCha20Poly1305 => 16,
@@ -52,8 +54,8 @@ impl Protection {
     }
 }
 
-/// The parameters of a suite: the AEAD, whether records carry an explicit nonce, and the hash of the PRF. The hash of CCM suites is SHA-256
-/// (RFC 6655 §3).
+/// The parameters of a suite: the AEAD, whether records carry an explicit nonce, and the hash of the PRF. The
+/// hash of CCM suites is SHA-256 (RFC 6655 §3).
 fn suite(suite: CipherSuite) -> Option<(&'static dyn Aead, bool, &'static dyn Hash)> {
     use dunlin_awslc as a;
     Some(match Protection::of(suite)? {
@@ -78,13 +80,15 @@ const EXPLICIT: usize = 8;
 pub(crate) struct Keys {
     key: Box<dyn AeadKey>,
     tag: usize,
-    /// The implicit part of the nonce at the beginning; or a whole nonce, to be mixed with the sequence number.
+    /// The implicit part of the nonce at the beginning; or a whole nonce, to be mixed with the sequence
+    /// number.
     iv: Zeroizing<[u8; NONCE_LEN]>,
     is_explicit: bool,
 }
 
 impl Keys {
-    /// Derives the keys from the master secret and the randoms of both hellos; `None` if the suite is not supported.
+    /// Derives the keys from the master secret and the randoms of both hellos; `None` if the suite is not
+    /// supported.
     pub(crate) fn new(
         id: CipherSuite,
         side: Side,
@@ -106,8 +110,8 @@ impl Keys {
         Some(Self { key: aead.key(key).ok()?, tag: aead.algorithm().tag_len(), iv, is_explicit })
     }
 
-    /// Decrypts the body of a record in place, and returns the range of its content. In DTLS, `number` begins with the
-    /// epoch. `version` is the record's.
+    /// Decrypts the body of a record in place, and returns the range of its content. In DTLS, `number` begins
+    /// with the epoch. `version` is the record's.
     pub(crate) fn open(
         &self,
         number: u64,
@@ -118,7 +122,8 @@ impl Keys {
         self.open_as(number, body, |number, len| [&number[..], &[typ.0], &version, &len].concat())
     }
 
-    /// Decrypts the body of a record of the type tls12_cid, and returns its real type and the range of its content.
+    /// Decrypts the body of a record of the type tls12_cid, and returns its real type and the range of its
+    /// content.
     pub(crate) fn open_with_id(
         &self,
         number: u64,
@@ -139,7 +144,8 @@ impl Keys {
         Some((ContentType(plaintext[len]), inner.start..inner.start + len))
     }
 
-    /// Decrypts a body with the additional data that `aad` makes of the record's number and the content's length.
+    /// Decrypts a body with the additional data that `aad` makes of the record's number and the content's
+    /// length.
     fn open_as(
         &self,
         number: u64,
@@ -177,7 +183,8 @@ mod tests {
     use super::*;
     use crate::names;
 
-    /// The test vector for P_SHA256 comes from the mailing list of the IETF's TLS working group, 23 January 2009.
+    /// The test vector for P_SHA256 comes from the mailing list of the IETF's TLS working group, 23
+    /// January 2009.
     #[test]
     fn prf_matches_the_published_vector() {
         let hex = |text| base16ct::lower::decode_vec(text).unwrap();

@@ -1,4 +1,5 @@
-//! The administrative listener: `/metrics` for Prometheus, `/status` for health checks and programs, `/` for people.
+//! The administrative listener: `/metrics` for Prometheus, `/status` for health checks and programs, `/` for
+//! people.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -81,8 +82,9 @@ fn answer(shared: &Shared, request: &Request<Incoming>) -> Response<Full<Bytes>>
     }
 }
 
-/// Whether the request is for this machine. A web page of another site can make a browser ask here under a name of its own
-/// (DNS rebinding); it cannot do so under an IP address or `localhost`. HTTP/1.0 allows requests without `Host`, which no browser sends.
+/// Whether the request is for this machine. A web page of another site can make a browser ask here under a
+/// name of its own (DNS rebinding); it cannot do so under an IP address or `localhost`. HTTP/1.0 allows
+/// requests without `Host`, which no browser sends.
 fn is_own_host(shared: &Shared, request: &Request<Incoming>) -> bool {
     // RFC 9112 §3.2.2: the authority of an absolute target replaces Host.
     let authority = match (request.uri().authority(), request.headers().get(HOST)) {

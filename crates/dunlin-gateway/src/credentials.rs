@@ -1,4 +1,5 @@
-//! Verifiable credentials and bare DIDs: those of peers and of this side, from the files that the configuration names.
+//! Verifiable credentials and bare DIDs: those of peers and of this side, from the files that the
+//! configuration names.
 
 use std::collections::HashMap;
 use std::mem::take;
@@ -65,12 +66,14 @@ pub struct OwnCredential {
     pub credential: Option<FileField>,
     /// `staple_status`: the status lists of the credential's issuer, which this side sends along.
     pub status: Vec<FileField>,
-    /// `membership`: the proofs that DIDs are on a list of members, of which this side sends that of its own along.
+    /// `membership`: the proofs that DIDs are on a list of members, of which this side sends that of its own
+    /// along.
     pub membership: Option<FileField>,
 }
 
-/// What a program has learnt about issuers and peers. It outlives a reload, which thus never goes back: a stored copy of an older status
-/// list would hide a revocation, and an older proof of a DID would make a key count again that its owner has replaced.
+/// What a program has learnt about issuers and peers. It outlives a reload, which thus never goes back: a
+/// stored copy of an older status list would hide a revocation, and an older proof of a DID would make a key
+/// count again that its owner has replaced.
 #[derive(Default)]
 pub(crate) struct Learnt {
     /// The newest status list of each issuer, from files.
@@ -115,7 +118,8 @@ impl Learnt {
         verifiers.push(Arc::downgrade(verifier));
     }
 
-    /// Lets a source of proofs begin with the proof of its predecessor, so that a reload leaves no time without one.
+    /// Lets a source of proofs begin with the proof of its predecessor, so that a reload leaves no time
+    /// without one.
     pub(crate) fn continued(&self, stapler: Stapler) -> Arc<Stapler> {
         let mut staplers = self.staplers.lock().unwrap_or_else(PoisonError::into_inner);
         staplers.retain(|stapler| stapler.strong_count() > 0);
@@ -170,8 +174,9 @@ impl Learnt {
         }
     }
 
-    /// What is known by this trust. Another trust may believe less, so it begins anew, also one that differs in the second key alone: what is
-    /// known for good all have in common. The same one, read again, confirms the validators of a replicated registry.
+    /// What is known by this trust. Another trust may believe less, so it begins anew, also one that differs
+    /// in the second key alone: what is known for good all have in common. The same one, read again, confirms
+    /// the validators of a replicated registry.
     pub(crate) fn registry(
         &self,
         provider: &Arc<CryptoProvider>,
@@ -203,8 +208,8 @@ impl Learnt {
         new
     }
 
-    /// Waits for a reload. If it is refused, forgets the status lists and trusts that it has read, and its verifiers, which some tasks may still
-    /// hold for a while: a later reload takes nothing from them.
+    /// Waits for a reload. If it is refused, forgets the status lists and trusts that it has read, and its
+    /// verifiers, which some tasks may still hold for a while: a later reload takes nothing from them.
     pub(crate) async fn during<T>(
         &self,
         reload: impl Future<Output = Result<T, Faults>>,
@@ -276,15 +281,15 @@ impl CredentialTrust {
         self.issuers.is_some() || self.dids.is_some()
     }
 
-    /// How DIDs travel. Bare ones, of this side or of peers, have messages of their own, which credentials use with peers that do not know
-    /// them as certificates.
+    /// How DIDs travel. Bare ones, of this side or of peers, have messages of their own, which credentials
+    /// use with peers that do not know them as certificates.
     pub(crate) fn messages<'a>(&self, mut own: impl Iterator<Item = &'a OwnCredential>) -> SsiMessages {
         let needs_them = self.dids.is_some() || own.any(OwnCredential::is_bare);
         self.messages.unwrap_or(if needs_them { SsiMessages::Beside } else { SsiMessages::Off })
     }
 
-    /// Reads the files. Returns the verifiers, and what answers their questions and knows when a verdict has ended. Problems with which they
-    /// work are added to `warnings`.
+    /// Reads the files. Returns the verifiers, and what answers their questions and knows when a verdict has
+    /// ended. Problems with which they work are added to `warnings`.
     pub(crate) fn verifiers(
         &self,
         provider: &Arc<CryptoProvider>,
@@ -414,8 +419,8 @@ impl CredentialTrust {
         if self.registry.is_some() { &[DidMethod::DUNLIN] } else { &[] }
     }
 
-    /// Reads a list of the DIDs that peers may have, and what it pins of these documents. Other programs, which resolve more, may have the same
-    /// list, so a DID that can never authenticate here gives a warning.
+    /// Reads a list of the DIDs that peers may have, and what it pins of these documents. Other programs,
+    /// which resolve more, may have the same list, so a DID that can never authenticate here gives a warning.
     fn peers(
         &self,
         field: &FileField,
@@ -463,8 +468,8 @@ impl OwnCredential {
         }
     }
 
-    /// Reads the files. The proofs of a `did:dunlin` come from the registry of `trust`. What makes peers refuse the credential is added to
-    /// `warnings`.
+    /// Reads the files. The proofs of a `did:dunlin` come from the registry of `trust`. What makes peers
+    /// refuse the credential is added to `warnings`.
     pub(crate) fn load(
         &self,
         trust: &CredentialTrust,

@@ -1,4 +1,5 @@
-//! Associations that survive a restart: a sealed file, and the store of IDs that lets it be thawed once (docs/frozen-associations.md).
+//! Associations that survive a restart: a sealed file, and the store of IDs that lets it be thawed once
+//! (docs/frozen-associations.md).
 
 use std::fmt;
 use std::sync::Arc;
@@ -44,7 +45,8 @@ pub(crate) struct FrozenPlace {
 }
 
 impl FrozenPlace {
-    /// Opens the key and the store of IDs. Both must work: without them the process could not freeze its associations when it ends.
+    /// Opens the key and the store of IDs. Both must work: without them the process could not freeze its
+    /// associations when it ends.
     pub(crate) fn open(config: &FrozenConfig, provider: &Arc<CryptoProvider>) -> Result<Self, Fault> {
         let (path, place) = (&config.file.value, &config.file.place);
         let told = |error: FrozenError| place.fault(error.to_string(), error.advice());
@@ -60,8 +62,8 @@ impl FrozenPlace {
         Ok(Self { file, ids })
     }
 
-    /// Makes something of each association of the file, as [`FrozenFile::thaw`] does. Logs what fails. If the file cannot be thawed, the
-    /// process starts without it. It stays if another start could thaw it.
+    /// Makes something of each association of the file, as [`FrozenFile::thaw`] does. Logs what fails. If the
+    /// file cannot be thawed, the process starts without it. It stays if another start could thaw it.
     pub(crate) fn thaw<T>(&self, each: impl FnMut(&[u8]) -> Result<T, NotThawed>) -> Vec<T> {
         let results = match self.file.thaw_unless(&*self.ids, each, |error| error.is_fault) {
             Ok(results) => results.unwrap_or_default(),

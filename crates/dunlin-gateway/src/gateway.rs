@@ -68,7 +68,8 @@ struct RunningRedirect {
 }
 
 impl RunningRedirect {
-    /// Whether its socket serves these settings. Sockets with a free port are told apart by the names of their listeners.
+    /// Whether its socket serves these settings. Sockets with a free port are told apart by the names of
+    /// their listeners.
     fn serves(&self, config: &ListenerConfig) -> bool {
         let Some(wanted) = &config.redirect else { return false };
         let is_same = wanted.listen.value == self.address && wanted.join == self.join;
@@ -109,7 +110,8 @@ struct Prepared {
 }
 
 impl Prepared {
-    /// Reads the files of `config`, which has these faults. Stores of handshake caches are opened only if `opens_stores`.
+    /// Reads the files of `config`, which has these faults. Stores of handshake caches are opened only if
+    /// `opens_stores`.
     fn read(
         config: Config,
         stores: &Arc<Stores>,
@@ -181,8 +183,8 @@ impl Prepared {
 }
 
 impl Gateway {
-    /// Checks the files that `config` names: certificates, keys, CRLs, pre-shared keys. It binds no socket and creates no file. Returns
-    /// problems with which a gateway can start.
+    /// Checks the files that `config` names: certificates, keys, CRLs, pre-shared keys. It binds no socket
+    /// and creates no file. Returns problems with which a gateway can start.
     ///
     /// # Errors
     /// All faults.
@@ -204,8 +206,8 @@ impl Gateway {
         Self::start_with(config, Sockets::default()).await
     }
 
-    /// Does the same with sockets that the process has inherited. Listeners take those with their addresses; the log names the others,
-    /// which stay open.
+    /// Does the same with sockets that the process has inherited. Listeners take those with their addresses;
+    /// the log names the others, which stay open.
     ///
     /// # Errors
     /// The errors of [`Self::start`].
@@ -225,8 +227,9 @@ impl Gateway {
         Ok(gateway)
     }
 
-    /// Replaces the configuration. The new one is complete before any part of it comes into force. Established connections keep the
-    /// settings with which they began. Ticket keys and handshake caches stay.
+    /// Replaces the configuration. The new one is complete before any part of it comes into force.
+    /// Established connections keep the settings with which they began. Ticket keys and handshake caches
+    /// stay.
     ///
     /// # Errors
     /// All faults. The previous configuration then stays in force.
@@ -309,8 +312,8 @@ impl Gateway {
         drop(self.nodes.set(config));
     }
 
-    /// Puts the policies of these listeners in force, and follows their files instead of those of the running listeners. Likewise renews
-    /// their certificates.
+    /// Puts the policies of these listeners in force, and follows their files instead of those of the running
+    /// listeners. Likewise renews their certificates.
     fn follow(&self, running: &[Running<Live>], next: &[Arc<Live>]) {
         for listener in running {
             if let Some(policed) = listener.settings.load().tls.policed() {
@@ -354,7 +357,8 @@ impl Gateway {
         sockets
     }
 
-    /// Begins to serve the new sockets for plain HTTP, gives the others new settings, and ends those that are not wanted.
+    /// Begins to serve the new sockets for plain HTTP, gives the others new settings, and ends those that are
+    /// not wanted.
     fn replace_redirects(&self, listeners: &[Arc<Live>], sockets: Vec<Option<RedirectSockets>>) {
         let mut running = self.redirects.lock().unwrap_or_else(PoisonError::into_inner);
         let mut next = vec![];
@@ -410,9 +414,9 @@ impl Gateway {
         self.service.shared.metrics.text()
     }
 
-    /// Stops: the gateway accepts no more clients and aborts handshakes. Established connections may go on for the `shutdown_time` of
-    /// the configuration; then they get a close_notify. Dropping the future of this function and calling [`Self::end`] ends them
-    /// earlier.
+    /// Stops: the gateway accepts no more clients and aborts handshakes. Established connections may go on
+    /// for the `shutdown_time` of the configuration; then they get a close_notify. Dropping the future of
+    /// this function and calling [`Self::end`] ends them earlier.
     pub async fn stop(&self) {
         self.service.stop().await;
         self.stores.learnt.close_known().await;

@@ -1,5 +1,5 @@
-//! The TLS of HTTPS: one profile for the clients and the servers of registries, did:web and ACME. Each request
-//! has a connection of its own, so both sides resume sessions.
+//! The TLS of HTTPS: one profile for the clients and the servers of registries, did:web and ACME. Each
+//! request has a connection of its own, so both sides resume sessions.
 
 use std::sync::Arc;
 

@@ -32,13 +32,14 @@ fn is_bare_did(id: &OtherIdentity) -> bool {
     id.certificate_type() == CertificateType::DECENTRALISED_IDENTIFIER
 }
 
-/// The DID of the issuer of the client's verifiable credential. The configuration lists all issuers that count.
+/// The DID of the issuer of the client's verifiable credential. The configuration lists all issuers that
+/// count.
 pub(crate) fn issuer(peer: Option<&PeerIdentity>) -> Option<String> {
     CredentialIdentity::of(peer?).map(|credential| credential.issuer.to_string())
 }
 
-/// The claims of a credential as canonical JSON in ASCII, which a header can carry: other characters have JSON's escapes. `None` if the
-/// claims are not known.
+/// The claims of a credential as canonical JSON in ASCII, which a header can carry: other characters have
+/// JSON's escapes. `None` if the claims are not known.
 pub(crate) fn claims(credential: &CredentialIdentity) -> Option<String> {
     let text = json::canonical(&credential.claims.clone()?.into()).ok()?;
     Some(text.chars().fold(String::with_capacity(text.len()), |mut ascii, c| {
@@ -81,15 +82,17 @@ pub(crate) fn marks(certificate: &[u8]) -> [String; 3] {
     }
 }
 
-/// The common name of a certificate without other names. It stays the same in resumed and cached handshakes, which have no certificate.
+/// The common name of a certificate without other names. It stays the same in resumed and cached handshakes,
+/// which have no certificate.
 pub(crate) fn common_name(peer: &PeerIdentity) -> Option<&str> {
     let PeerIdentity::X509(id) = peer else { return None };
     id.common_name.as_deref()
 }
 
-/// The identity as a user name. It comes from what a resumed session keeps, so that a client has the same name in all its connections: the
-/// first DNS name or URI of its certificate; the common name of a certificate without such names; the device or the identity of a
-/// pre-shared key; a DID, with or without a verifiable credential; otherwise a fingerprint in hexadecimal. `None` for anonymous clients.
+/// The identity as a user name. It comes from what a resumed session keeps, so that a client has the same
+/// name in all its connections: the first DNS name or URI of its certificate; the common name of a
+/// certificate without such names; the device or the identity of a pre-shared key; a DID, with or without a
+/// verifiable credential; otherwise a fingerprint in hexadecimal. `None` for anonymous clients.
 pub(crate) fn name(peer: &PeerIdentity) -> Option<String> {
     Some(match peer {
         PeerIdentity::X509(id) => match (id.names.first(), &id.common_name) {
@@ -108,8 +111,9 @@ pub(crate) fn name(peer: &PeerIdentity) -> Option<String> {
     })
 }
 
-/// The identity with its kind, as the gateway's TLV of the PROXY protocol carries it: `x509:NAME`, `psk:IDENTITY`, `vc:DID`, a bare DID, which
-/// begins with `did:`, or `raw_key:SHA-256 of the key in hexadecimal`. `None` for anonymous clients.
+/// The identity with its kind, as the gateway's TLV of the PROXY protocol carries it: `x509:NAME`,
+/// `psk:IDENTITY`, `vc:DID`, a bare DID, which begins with `did:`, or `raw_key:SHA-256 of the key in
+/// hexadecimal`. `None` for anonymous clients.
 pub(crate) fn typed(peer: &PeerIdentity) -> Option<String> {
     Some(match peer {
         PeerIdentity::X509(id) => match (id.names.first(), common_name(peer)) {

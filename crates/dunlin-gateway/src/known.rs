@@ -16,20 +16,22 @@ use tokio::time::sleep;
 
 use crate::config::{Fault, FileField, SharedConfig};
 
-/// How often what is known is exchanged with other gateways, and written to the disk: the longest that a loss of power takes away.
+/// How often what is known is exchanged with other gateways, and written to the disk: the longest that a loss
+/// of power takes away.
 const EXCHANGE: Duration = Duration::from_secs(1);
 
 /// A file is written anew if it has twice as many records as are needed, and more than this.
 const MAX_SUPERSEDED: usize = 4096;
 
-/// How often the file and Redis get the mark of a log. A log grows with every operation of any DID, and each of these stores only grows:
-/// the file by 30 MB a year at most.
+/// How often the file and Redis get the mark of a log. A log grows with every operation of any DID, and each
+/// of these stores only grows: the file by 30 MB a year at most.
 const LOG_PAUSE: Duration = Duration::from_secs(60);
 const SHARED_LOG_PAUSE: Duration = Duration::from_secs(3600);
 
 const _: () = assert!(RECORD_LEN <= MAX_KEPT_MESSAGE, "a record is a message");
 
-/// The marks of logs that a store does not have yet. It gets the first mark of a log at once, and later ones with a pause.
+/// The marks of logs that a store does not have yet. It gets the first mark of a log at once, and later ones
+/// with a pause.
 #[derive(Debug)]
 struct LogMarks {
     pause: Duration,
@@ -110,7 +112,8 @@ impl KnownFile {
         Ok((Arc::new(Self { file, logs, fails: AtomicBool::new(false) }), knowledge))
     }
 
-    /// Checks that [`Self::open`] could use the file, without creating or changing anything. Another process may use it.
+    /// Checks that [`Self::open`] could use the file, without creating or changing anything. Another process
+    /// may use it.
     ///
     /// # Errors
     /// Those of [`Self::open`].
@@ -197,7 +200,8 @@ impl KnownShared {
         Ok(Self { log, logs, waiting: Mutex::default(), first: Mutex::new(Some(Knowledge::default())) })
     }
 
-    /// Tells the other gateways what this one has learnt, and learns from them. After a fault, what is not told waits for the next call.
+    /// Tells the other gateways what this one has learnt, and learns from them. After a fault, what is not
+    /// told waits for the next call.
     fn exchange(&self, known: &Known) -> Result<(), CacheFault> {
         self.keep(self.logs.due(Instant::now()));
         let mut first = self.first.lock().unwrap_or_else(PoisonError::into_inner);

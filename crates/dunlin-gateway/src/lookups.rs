@@ -36,7 +36,8 @@ pub struct RegistryConfig {
     pub key: FileField,
     /// `ca`: the authorities of its HTTPS server; empty for those of this machine.
     pub ca: Vec<FileField>,
-    /// `outage_age`: how old a proof may be that counts while the registry does not answer, in seconds; 0: none does.
+    /// `outage_age`: how old a proof may be that counts while the registry does not answer, in seconds; 0:
+    /// none does.
     pub outage_age: Seconds,
 }
 
@@ -106,7 +107,8 @@ impl RegistryConfig {
     }
 }
 
-/// Learns when an issuer of `did:dunlin` has another document or has ended its DID, as long as the verifier exists.
+/// Learns when an issuer of `did:dunlin` has another document or has ended its DID, as long as the verifier
+/// exists.
 pub(crate) fn watch_issuers(look_ups: &LookUps, verifier: &Arc<CredentialVerifier>) {
     // Without a runtime nobody can connect either.
     let Ok(runtime) = Handle::try_current() else { return };
@@ -154,7 +156,8 @@ impl Drop for Refreshing {
     }
 }
 
-/// The credential for handshakes, with proofs from this registry if its DID is a `did:dunlin`, and with its proof of membership.
+/// The credential for handshakes, with proofs from this registry if its DID is a `did:dunlin`, and with its
+/// proof of membership.
 pub(crate) fn stapled(
     holding: Holding,
     registry: Option<RegistryClient>,

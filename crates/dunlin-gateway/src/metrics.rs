@@ -33,8 +33,8 @@ pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// The most faults of a refused reload or policy that `/status` shows. The log has all of them.
 pub(crate) const MAX_FAULTS: usize = 20;
 
-/// Names and values of labels. The values come from the configuration or from fixed lists, never from clients, so that clients cannot
-/// fill the memory with them.
+/// Names and values of labels. The values come from the configuration or from fixed lists, never from
+/// clients, so that clients cannot fill the memory with them.
 type Labels = Vec<(&'static str, String)>;
 type Counters = Family<Labels, Counter>;
 
@@ -352,8 +352,9 @@ impl Metrics {
         self.handshakes.get_or_create(&labels(what)).inc();
     }
 
-    /// Counts a completed handshake. `rule` is the rule that has chosen the profile; empty without a policy. `took` is the time since the
-    /// client's first byte. The client counts as connected until the caller drops the answer.
+    /// Counts a completed handshake. `rule` is the rule that has chosen the profile; empty without a policy.
+    /// `took` is the time since the client's first byte. The client counts as connected until the caller
+    /// drops the answer.
     pub(crate) fn handshake_completed(
         &self,
         listener: &str,
@@ -416,7 +417,8 @@ impl Metrics {
         labels(pairs).into_iter().filter(|(name, _)| has(name)).collect()
     }
 
-    /// Shows the associations and discarded datagrams of a listener's endpoint until the caller drops the answer.
+    /// Shows the associations and discarded datagrams of a listener's endpoint until the caller drops the
+    /// answer.
     pub(crate) fn watch(&self, settings: &Settings, endpoint: &DtlsEndpoint) -> Watched {
         self.endpoints.watch(settings, endpoint)
     }
@@ -598,8 +600,8 @@ pub(crate) fn since_1970(time: SystemTime) -> Duration {
     time.duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 
-/// The length of the client's certificates that this handshake did not transfer, in bytes of DER. Zero if it is not known: only sessions
-/// in memory keep the certificates.
+/// The length of the client's certificates that this handshake did not transfer, in bytes of DER. Zero if it
+/// is not known: only sessions in memory keep the certificates.
 fn omitted_chain(negotiated: &Negotiated) -> usize {
     match &negotiated.peer {
         Some(PeerIdentity::X509(id)) if negotiated.is_resumed() || negotiated.is_peer_cached() => {

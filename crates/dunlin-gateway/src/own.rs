@@ -1,4 +1,5 @@
-//! What a listener shows its peers: certificates, credentials and DIDs, from the files that the configuration names.
+//! What a listener shows its peers: certificates, credentials and DIDs, from the files that the configuration
+//! names.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -44,7 +45,8 @@ impl Own {
         Self { name, credential, raw: Some(Credential::raw_key(key)), stapler: None, is_pending: true }
     }
 
-    /// For handshakes: these, in this order. With `raw_public_key`, the keys of certificates as raw public keys come first.
+    /// For handshakes: these, in this order. With `raw_public_key`, the keys of certificates as raw public
+    /// keys come first.
     pub(crate) fn credentials<'a>(
         raw_public_key: bool,
         own: impl Iterator<Item = &'a Self> + Clone,
@@ -90,8 +92,8 @@ pub(crate) fn of_listener(
     own
 }
 
-/// The names of routes that no certificate has. Clients that want such a server refuse the certificate that they get. A listener without
-/// certificates authenticates in other ways.
+/// The names of routes that no certificate has. Clients that want such a server refuse the certificate that
+/// they get. A listener without certificates authenticates in other ways.
 fn unnamed<'a>(listener: &'a ListenerConfig, own: &[Own]) -> impl Iterator<Item = Fault> + use<'a> {
     let leaves: Vec<_> = own.iter().filter_map(|own| X509Identity::of_leaf(own.leaf()?)).collect();
     let names: Vec<_> = leaves.into_iter().flat_map(|leaf| leaf.names).collect();

@@ -1,4 +1,5 @@
-//! Listeners for plain HTTP whose requests the gateway answers itself: the administrative listener, and those that redirect clients.
+//! Listeners for plain HTTP whose requests the gateway answers itself: the administrative listener, and those
+//! that redirect clients.
 
 use std::convert::Infallible;
 use std::net::{IpAddr, SocketAddr};
@@ -23,8 +24,8 @@ use crate::metrics::Limit;
 use crate::service::{Shared, accept_one};
 use crate::throttle::Line;
 
-/// How long a connection may last after it was accepted, or after its latest request. Clients that stay silent leave their places soon,
-/// and a response that its client does not read ends, too.
+/// How long a connection may last after it was accepted, or after its latest request. Clients that stay
+/// silent leave their places soon, and a response that its client does not read ends, too.
 const IDLE_TIME: Duration = Duration::from_secs(5);
 
 /// The largest header of a request, in bytes. hyper's buffer holds 8 KiB at least.
@@ -53,7 +54,8 @@ pub(crate) trait Answers: Send + Sync + 'static {
     ) -> impl Future<Output = Response<Full<Bytes>>> + Send;
 }
 
-/// Answers clients until the phase [`Answers::UNTIL`], or until `removed` becomes true. `current` returns the settings in force.
+/// Answers clients until the phase [`Answers::UNTIL`], or until `removed` becomes true. `current` returns the
+/// settings in force.
 pub(crate) async fn run<A: Answers>(
     shared: Arc<Shared>,
     current: impl Fn() -> A,

@@ -1,5 +1,5 @@
-//! Listeners with a policy: the engine's configurations for each profile, what the gateway remembers about clients, and the poll of policy
-//! files.
+//! Listeners with a policy: the engine's configurations for each profile, what the gateway remembers about
+//! clients, and the poll of policy files.
 
 use std::collections::HashSet;
 use std::net::IpAddr;
@@ -38,7 +38,8 @@ const MAX_ADDRESSES: usize = 65_536;
 /// The number of connections whose handshakes are remembered for each policy.
 const MAX_HANDSHAKES: usize = 65_536;
 
-/// How long the handshakes of a connection are remembered, in seconds. They are forgotten earlier when the connection ends.
+/// How long the handshakes of a connection are remembered, in seconds. They are forgotten earlier when the
+/// connection ends.
 const HANDSHAKES_LIFETIME_S: u64 = 24 * 3600;
 
 /// What a gateway remembers about the clients of a policy. It outlives reloads.
@@ -383,8 +384,8 @@ impl Policed {
         &self.maker
     }
 
-    /// What is doubtful about the policy in force at this listener: ranks that contradict the levels of suites and keys, and profiles that
-    /// DTLS 1.3 cannot reach.
+    /// What is doubtful about the policy in force at this listener: ranks that contradict the levels of
+    /// suites and keys, and profiles that DTLS 1.3 cannot reach.
     pub(crate) fn warnings(&self) -> Vec<Fault> {
         let (policy, own) = (self.file.current(), self.maker.files.own.load());
         let level = |own: &Own| {
@@ -431,7 +432,8 @@ impl Policed {
         ProfileDigest::of(profile, &self.maker.stores.provider)
     }
 
-    /// The configurations of the profile with this digest, each with its route. None if the policy no longer has the profile as it was.
+    /// The configurations of the profile with this digest, each with its route. None if the policy no longer
+    /// has the profile as it was.
     pub(crate) fn thawing(&self, digest: ProfileDigest) -> Vec<(usize, Arc<ServerConfig>)> {
         let servers = self.servers();
         let config = |server: &PolicyServer| {
@@ -442,8 +444,8 @@ impl Policed {
         servers.iter().enumerate().filter_map(|(route, server)| Some((route, config(server)?))).collect()
     }
 
-    /// Whether the policy serves a client whose association goes on after a restart under the same profile: its rank suffices, as for a
-    /// resumed session. Returns the terms, or why the association ends.
+    /// Whether the policy serves a client whose association goes on after a restart under the same profile:
+    /// its rank suffices, as for a resumed session. Returns the terms, or why the association ends.
     pub(crate) fn goes_on(&self, route: usize, negotiated: &Negotiated) -> Result<Terms, String> {
         let servers = self.servers();
         let server = servers.get(route).ok_or("its route is gone")?;
@@ -554,7 +556,8 @@ pub(crate) fn warnings_of(listeners: &[Arc<Policed>]) -> Vec<Fault> {
     all
 }
 
-/// Looks whether the policy that these listeners share has changed, and puts it in force for all of them or for none.
+/// Looks whether the policy that these listeners share has changed, and puts it in force for all of them or
+/// for none.
 fn poll(shared: &Shared, listeners: &[Arc<Policed>]) {
     let Some(file) = listeners.first().map(|listener| &listener.file) else { return };
     let _changes: Vec<_> = listeners.iter().map(|listener| listener.maker.change()).collect();

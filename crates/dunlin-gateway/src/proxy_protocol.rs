@@ -1,4 +1,5 @@
-//! The header of the PROXY protocol, version 2, which tells a backend who the client is (haproxy.org, proxy-protocol.txt).
+//! The header of the PROXY protocol, version 2, which tells a backend who the client is (haproxy.org,
+//! proxy-protocol.txt).
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -25,10 +26,11 @@ const SUBTYPE_SSL_CIPHER: u8 = 0x23;
 const CLIENT_SSL: u8 = 0x01;
 const CLIENT_CERT_CONN: u8 = 0x02;
 const CLIENT_CERT_SESS: u8 = 0x04;
-/// §2.2.7: the first type for applications. Here the identity as text, also of pre-shared and raw keys ([`identity::typed`]).
+/// §2.2.7: the first type for applications. Here the identity as text, also of pre-shared and raw keys
+/// ([`identity::typed`]).
 const TYPE_IDENTITY: u8 = 0xe0;
-/// The longest value of a TLV, in bytes, so that the whole header fits its length field. Longer ones are left out, not cut: a cut
-/// name could be another client's.
+/// The longest value of a TLV, in bytes, so that the whole header fits its length field. Longer ones are left
+/// out, not cut: a cut name could be another client's.
 const MAX_VALUE: usize = 4096;
 
 /// Whether the client came over a stream or by datagrams.

@@ -1,9 +1,11 @@
-//! Redirection, the paper's second way to learn who is calling: a listener for plain HTTP takes the client's identity from the URL, and
-//! sends the client to the listener for HTTPS. A one-time name or a port joins the request and the connection. Anyone can send such a
-//! request, so the identity is a hint: the profile that it leads to demands the client's certificate.
+//! Redirection, the paper's second way to learn who is calling: a listener for plain HTTP takes the client's
+//! identity from the URL, and sends the client to the listener for HTTPS. A one-time name or a port joins the
+//! request and the connection. Anyone can send such a request, so the identity is a hint: the profile that it
+//! leads to demands the client's certificate.
 //!
-//! The paper also takes the identity from the client's address. That is a hint of the connection itself ([`crate::policy::AddressTable`]),
-//! which a redirection would only make worse: other clients behind the address would be asked for that client's certificate.
+//! The paper also takes the identity from the client's address. That is a hint of the connection itself
+//! ([`crate::policy::AddressTable`]), which a redirection would only make worse: other clients behind the
+//! address would be asked for that client's certificate.
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
@@ -30,7 +32,8 @@ use crate::route::NamePattern;
 use crate::service::{Serve, Shared};
 use crate::target::{self, Refusal};
 
-/// How many connections one host may have, so that a few hosts cannot take all. `connections_per_host` may lower it.
+/// How many connections one host may have, so that a few hosts cannot take all. `connections_per_host` may
+/// lower it.
 const MAX_PER_HOST: usize = 128;
 
 /// How many redirected clients have not come yet, for each policy.
@@ -62,7 +65,8 @@ struct Pending {
     until_s: u64,
 }
 
-/// Clients that wait for a connection. The oldest makes room; a host with [`MAX_PENDING_PER_HOST`] loses its own oldest one.
+/// Clients that wait for a connection. The oldest makes room; a host with [`MAX_PENDING_PER_HOST`] loses its
+/// own oldest one.
 struct Waiting<K> {
     clients: LinkedHashMap<K, Pending>,
     /// The keys of each host, the oldest first.
@@ -311,7 +315,8 @@ fn identity(attributes: &[Attribute], query: &str) -> (Option<Client>, String) {
     (client, rest.join("&"))
 }
 
-/// The text of a value in a query: `%` and two hexadecimal digits stand for a byte, `+` for a space. `None` if it is no text.
+/// The text of a value in a query: `%` and two hexadecimal digits stand for a byte, `+` for a space. `None`
+/// if it is no text.
 fn decoded(value: &str) -> Option<String> {
     let mut bytes = vec![];
     let mut rest = value.bytes();

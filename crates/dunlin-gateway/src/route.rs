@@ -34,7 +34,8 @@ impl NamePattern {
         is_name.then(|| Self { name: name.to_ascii_lowercase(), is_wildcard })
     }
 
-    /// Whether the pattern covers this name. A wildcard covers exactly one label, as in certificates (RFC 9525 §6.3).
+    /// Whether the pattern covers this name. A wildcard covers exactly one label, as in certificates (RFC
+    /// 9525 §6.3).
     pub fn covers(&self, name: &str) -> bool {
         let name = match self.is_wildcard {
             true => name.split_once('.').map(|(_, domain)| domain),
@@ -57,8 +58,9 @@ impl fmt::Display for NamePattern {
 }
 
 impl RouteConfig {
-    /// Whether clients learn the names of the authorities that their certificates may have. A browser offers its user only certificates of
-    /// these authorities, and sends intermediate certificates only if it finds a chain to one of them.
+    /// Whether clients learn the names of the authorities that their certificates may have. A browser offers
+    /// its user only certificates of these authorities, and sends intermediate certificates only if it finds
+    /// a chain to one of them.
     pub(crate) const fn names_authorities(&self) -> bool {
         matches!(self.protocol, RouteProtocol::Http)
     }
@@ -104,8 +106,9 @@ pub(crate) fn shown(name: &str) -> String {
     oddity(name).map_or_else(|| escaped.clone(), |why| format!("{escaped} ({why})"))
 }
 
-/// The index of the route that a client has taken who negotiated this. The same as [`find`] for its ClientHello, if the routes are the same:
-/// a route with protocols always selects one of them, and one without selects none.
+/// The index of the route that a client has taken who negotiated this. The same as [`find`] for its
+/// ClientHello, if the routes are the same: a route with protocols always selects one of them, and one
+/// without selects none.
 pub(crate) fn of(routes: &[RouteConfig], negotiated: &Negotiated) -> Option<usize> {
     let alpn = negotiated.alpn.as_ref();
     routes.iter().position(|route| {
@@ -117,8 +120,8 @@ pub(crate) fn of(routes: &[RouteConfig], negotiated: &Negotiated) -> Option<usiz
 /// The index of the first route that takes a client with this ClientHello.
 ///
 /// # Errors
-/// No route has its server name (RFC 6066 §3) or takes clients without one (RFC 8446 §9.2), or none of those has one of its application
-/// protocols (RFC 7301 §3.2).
+/// No route has its server name (RFC 6066 §3) or takes clients without one (RFC 8446 §9.2), or none of those
+/// has one of its application protocols (RFC 7301 §3.2).
 pub(crate) fn find(routes: &[RouteConfig], hello: &ClientHelloInfo) -> Result<usize, PeerIncompatible> {
     let name = hello.server_name.as_deref();
     let mut covering =
@@ -130,11 +133,11 @@ pub(crate) fn find(routes: &[RouteConfig], hello: &ClientHelloInfo) -> Result<us
         .ok_or(PeerIncompatible::ApplicationProtocol)
 }
 
-/// Whether a client of the route `at` may ask for this host over HTTP: unless a client that requests this server name takes another route,
-/// whose server or whose `allow` may differ (RFC 9110 §7.4).
+/// Whether a client of the route `at` may ask for this host over HTTP: unless a client that requests this
+/// server name takes another route, whose server or whose `allow` may differ (RFC 9110 §7.4).
 ///
-/// A client chooses its application protocols freely. So an earlier route of the host for some of them alone leaves the others to the
-/// route `at` only if it has the same `allow`.
+/// A client chooses its application protocols freely. So an earlier route of the host for some of them alone
+/// leaves the others to the route `at` only if it has the same `allow`.
 pub(crate) fn serves(routes: &[RouteConfig], at: usize, host: &str) -> bool {
     // A client that connects to an address requests no server name (RFC 6066 §3).
     let name = Some(host).filter(|host| host.parse::<IpAddr>().is_err());
@@ -171,7 +174,8 @@ pub struct RouteReport {
 }
 
 impl RouteReport {
-    /// What happens to a client with this ClientHello, whose handshake proves `client`. `now_s` is the time in seconds since 1970.
+    /// What happens to a client with this ClientHello, whose handshake proves `client`. `now_s` is the time
+    /// in seconds since 1970.
     pub fn of(
         listener: &ListenerConfig,
         hello: &ClientHelloInfo,

@@ -1,4 +1,5 @@
-//! What gateways and tunnels share: listeners that a reload adds, keeps and removes, the administrative listener, and an orderly end.
+//! What gateways and tunnels share: listeners that a reload adds, keeps and removes, the administrative
+//! listener, and an orderly end.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -22,14 +23,17 @@ use crate::sockets::Sockets;
 use crate::throttle::{Line, Throttle};
 use crate::{admin, plain, proxy};
 
-/// How many connections the system keeps until they are accepted, unless it allows fewer (`net.core.somaxconn`). tokio's 128 are too few:
-/// when a whole fleet connects at once, each further client waits a second for its next SYN.
+/// How many connections the system keeps until they are accepted, unless it allows fewer
+/// (`net.core.somaxconn`). tokio's 128 are too few: when a whole fleet connects at once, each further client
+/// waits a second for its next SYN.
 const BACKLOG: u32 = 4096;
 
-/// How long connections may take to end once the service ends them all: each waits for its client this long at most.
+/// How long connections may take to end once the service ends them all: each waits for its client this long
+/// at most.
 const END_PATIENCE: Duration = Duration::from_millis(500 + proxy::tcp::CLOSE_PATIENCE.as_millis() as u64);
 
-/// How long the service waits for listeners that freeze their associations: Redis or a slow disk may need time, and systemd waits 90 s.
+/// How long the service waits for listeners that freeze their associations: Redis or a slow disk may need
+/// time, and systemd waits 90 s.
 const FREEZE_PATIENCE: Duration = Duration::from_secs(60);
 
 /// What all connections share.
@@ -183,8 +187,8 @@ pub(crate) trait Serve: Send + Sync + Sized + 'static {
     ) -> impl Future<Output = ()> + Send;
 }
 
-/// Accepts clients over TCP until the service stops or `removed` becomes true. `client` serves one, and returns the limit that it has
-/// reached.
+/// Accepts clients over TCP until the service stops or `removed` becomes true. `client` serves one, and
+/// returns the limit that it has reached.
 pub(crate) async fn accept<L: Serve, F>(
     shared: Arc<Shared>,
     settings: Arc<ArcSwap<L>>,
@@ -209,8 +213,8 @@ pub(crate) async fn accept<L: Serve, F>(
     }
 }
 
-/// Accepts the next client of a listener over TCP. `None` in the phase `until`, or once `removed` is true. `name` is the listener's. Without
-/// open files, a handshake gives way, and the listener pauses.
+/// Accepts the next client of a listener over TCP. `None` in the phase `until`, or once `removed` is true.
+/// `name` is the listener's. Without open files, a handshake gives way, and the listener pauses.
 pub(crate) async fn accept_one(
     (shared, places): (&Shared, &Places),
     until: Phase,
@@ -242,7 +246,8 @@ pub(crate) async fn accept_one(
     }
 }
 
-/// Serves a client, and counts it. A box keeps `serving` small: a future has room for each of its arguments twice.
+/// Serves a client, and counts it. A box keeps `serving` small: a future has room for each of its arguments
+/// twice.
 pub(crate) async fn counted<L: Serve>(
     alive: Alive,
     live: Arc<L>,
@@ -269,7 +274,8 @@ pub(crate) struct Running<L> {
 }
 
 impl<L: Serve> Running<L> {
-    /// Whether the socket of this listener serves these settings. Listeners with a free port are told apart by their names.
+    /// Whether the socket of this listener serves these settings. Listeners with a free port are told apart
+    /// by their names.
     fn serves(&self, live: &L) -> bool {
         let address = live.address().value;
         self.transport == live.transport()
@@ -399,7 +405,8 @@ impl<L: Serve> Service<L> {
         bind(address, &mut *self.inherited.lock().await).await
     }
 
-    /// Waits for other reloads. The caller reads its files under the lock, so that the later reload has the later files.
+    /// Waits for other reloads. The caller reads its files under the lock, so that the later reload has the
+    /// later files.
     pub(crate) async fn lock(&self) -> MutexGuard<'_, Vec<Running<L>>> {
         self.running.lock().await
     }

@@ -121,8 +121,8 @@ impl SharedClients {
     }
 }
 
-/// Tells the other gateways all changes, as many at a time as `exchange` sends, and learns what it returns. After a fault, the changes wait
-/// for the next call.
+/// Tells the other gateways all changes, as many at a time as `exchange` sends, and learns what it returns.
+/// After a fault, the changes wait for the next call.
 fn tell<E>(
     addresses: &AddressTable,
     max_lifetime_s: u64,

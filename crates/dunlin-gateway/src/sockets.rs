@@ -1,5 +1,5 @@
-//! The options of TCP connections, and sockets that a service manager has opened before the gateway began (socket activation,
-//! sd_listen_fds(3)).
+//! The options of TCP connections, and sockets that a service manager has opened before the gateway began
+//! (socket activation, sd_listen_fds(3)).
 
 use std::io;
 use std::net::{Ipv6Addr, SocketAddr, TcpListener, UdpSocket};
@@ -7,8 +7,8 @@ use std::net::{Ipv6Addr, SocketAddr, TcpListener, UdpSocket};
 use listenfd::ListenFd;
 use tokio::net::TcpStream;
 
-/// How much the kernel keeps for a peer that does not read, beside what is on the way, in bytes. By itself it would take several megabytes
-/// for each such peer, and the time to fill them.
+/// How much the kernel keeps for a peer that does not read, beside what is on the way, in bytes. By itself it
+/// would take several megabytes for each such peer, and the time to fill them.
 #[cfg(target_os = "linux")]
 const MAX_UNSENT: u32 = 256 << 10;
 
@@ -28,7 +28,8 @@ pub(crate) fn prepare(tcp: &TcpStream) {
     let _ = socket2::SockRef::from(tcp).set_tcp_notsent_lowat(MAX_UNSENT);
 }
 
-/// Sockets that the process has inherited. A gateway takes those with the addresses of its listeners instead of binding them.
+/// Sockets that the process has inherited. A gateway takes those with the addresses of its listeners instead
+/// of binding them.
 #[derive(Debug, Default)]
 pub struct Sockets {
     tcp: Vec<TcpListener>,
@@ -36,8 +37,8 @@ pub struct Sockets {
 }
 
 impl Sockets {
-    /// The sockets that the environment names (`LISTEN_FDS`, `LISTEN_PID`); none without these variables, which it removes. A program
-    /// calls it before it starts threads, and once.
+    /// The sockets that the environment names (`LISTEN_FDS`, `LISTEN_PID`); none without these variables,
+    /// which it removes. A program calls it before it starts threads, and once.
     ///
     /// # Errors
     /// One of the descriptors is no listening TCP socket and no UDP socket over IP.
@@ -74,8 +75,8 @@ impl Sockets {
     }
 }
 
-/// Whether a socket with this local address serves a listener at `address`. A unit that names only a port opens it at `[::]`, which
-/// Linux serves in both families.
+/// Whether a socket with this local address serves a listener at `address`. A unit that names only a port
+/// opens it at `[::]`, which Linux serves in both families.
 fn serves(local: io::Result<SocketAddr>, address: SocketAddr) -> bool {
     local.is_ok_and(|local| {
         let covers = local.ip() == Ipv6Addr::UNSPECIFIED && address.ip().is_unspecified();

@@ -63,7 +63,8 @@ struct Policy {
     blocked: Option<usize>,
     /// The first of them to be free again, at most [`MAX_SHOWN`].
     blacklist: Vec<Blocked>,
-    /// How many connections the handshake information table has, and how many addresses of clients the gateway remembers.
+    /// How many connections the handshake information table has, and how many addresses of clients the
+    /// gateway remembers.
     handshakes: usize,
     addresses: usize,
     /// The connections of the table that changed last, at most [`MAX_SHOWN`].

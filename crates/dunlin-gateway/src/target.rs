@@ -1,5 +1,5 @@
-//! What an HTTP request asks for. The proxy and the redirection read it by the same rules, so that no request means one thing to one of
-//! them and another to the other.
+//! What an HTTP request asks for. The proxy and the redirection read it by the same rules, so that no request
+//! means one thing to one of them and another to the other.
 
 use std::net::Ipv6Addr;
 
@@ -20,7 +20,8 @@ const NO_TUNNEL: Refusal = (StatusCode::METHOD_NOT_ALLOWED, "the gateway opens n
 /// The host for which a request asks, and its port; `None` if a request of HTTP/1.0 does not say.
 ///
 /// # Errors
-/// The method is CONNECT, the target has the form of none of RFC 9112 §3.2, or there are several hosts, an invalid one, or none in HTTP/1.1.
+/// The method is CONNECT, the target has the form of none of RFC 9112 §3.2, or there are several hosts, an
+/// invalid one, or none in HTTP/1.1.
 pub(crate) fn host_of<B>(request: &Request<B>) -> Result<Option<Authority>, Refusal> {
     let uri = request.uri();
     if request.method() == Method::CONNECT {
@@ -64,8 +65,8 @@ fn is_valid(authority: &Authority) -> bool {
     has_port && is_host
 }
 
-/// The host as a server name (RFC 6066 §3) or an address. `None` if a label of the name is empty: no route has such a host, but a backend
-/// may take `b.example..` for `b.example`.
+/// The host as a server name (RFC 6066 §3) or an address. `None` if a label of the name is empty: no route
+/// has such a host, but a backend may take `b.example..` for `b.example`.
 pub(crate) fn name_of(host: &Authority) -> Option<&str> {
     let host = host.host();
     if let Some(address) = address_of(host) {

@@ -1,4 +1,5 @@
-//! Log lines that clients cause. A flood of them must not displace other lines, such as those about downgrades.
+//! Log lines that clients cause. A flood of them must not displace other lines, such as those about
+//! downgrades.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};

@@ -47,7 +47,8 @@ use crate::shared::SharedClients;
 /// The number of clients in a handshake cache in memory.
 const MAX_CACHED: usize = 100_000;
 
-/// The number of certificate chains of clients that a listener has verified and remembers, some 500 bytes each.
+/// The number of certificate chains of clients that a listener has verified and remembers, some 500 bytes
+/// each.
 const MAX_VERDICTS: usize = 10_000;
 
 /// The number of sessions in memory of a listener.
@@ -187,7 +188,8 @@ impl Stores {
         all.get(&shared_name(listener, listener.shared.as_ref()?)).cloned()
     }
 
-    /// What the listener's policy remembers about clients, with the messages to other gateways whose policies have files of the same name.
+    /// What the listener's policy remembers about clients, with the messages to other gateways whose policies
+    /// have files of the same name.
     ///
     /// # Errors
     /// The table `[shared]` cannot be used.
@@ -290,8 +292,8 @@ pub(crate) enum ServerConfigs {
 }
 
 impl ServerConfigs {
-    /// The configuration with which connections begin. It asks for another one. `None` for a listener without routes, which the
-    /// configuration refuses.
+    /// The configuration with which connections begin. It asks for another one. `None` for a listener without
+    /// routes, which the configuration refuses.
     pub(crate) fn choosing(&self) -> Option<Arc<ServerConfig>> {
         match self {
             Self::ByRoute(routed) => Some(routed.made.load().choosing.clone()),
@@ -422,7 +424,8 @@ impl Made {
                 }
             }
         }
-        // Before a client has returned its cookie, this profile chooses version, suite and group, so it is that of the routes.
+        // Before a client has returned its cookie, this profile chooses version, suite and group, so it is
+        // that of the routes.
         let base = profile().build().and_then(ServerConfig::choosing);
         match base.and_then(|config| stores.over_datagrams(config)) {
             Ok(choosing) if faults.is_empty() => Ok(Self { choosing: Arc::new(choosing), routes }),
@@ -485,10 +488,11 @@ pub(crate) struct Cache {
     pub(crate) max_age: Duration,
 }
 
-/// Reads the files of `listener` and makes its configurations. With `stores` it also opens the handshake cache. `policy` is the content
-/// of the listener's policy file, unless that has a fault.
+/// Reads the files of `listener` and makes its configurations. With `stores` it also opens the handshake
+/// cache. `policy` is the content of the listener's policy file, unless that has a fault.
 ///
-/// Faults are added to `faults`, and `None` is returned. Problems with which the gateway can go on are added to `warnings`.
+/// Faults are added to `faults`, and `None` is returned. Problems with which the gateway can go on are added
+/// to `warnings`.
 pub(crate) fn server_configs(
     listener: &ListenerConfig,
     policy: Option<Arc<PolicyFile>>,
@@ -609,8 +613,8 @@ pub(crate) fn in_file(place: &crate::config::Place, file: &Path, error: &dunlin_
     place.fault(format!("{}: {error}", file.display()), error.advice())
 }
 
-/// A warning if users outside of its group can access a file with `secrets` in it, such as "the key", or if its group can write it. The
-/// group of the service may read it. Pipes are private.
+/// A warning if users outside of its group can access a file with `secrets` in it, such as "the key", or if
+/// its group can write it. The group of the service may read it. Pipes are private.
 pub(crate) fn open_to_others(place: &crate::config::Place, file: &Path, secrets: &str) -> Option<Fault> {
     let found = std::fs::metadata(file).ok().filter(std::fs::Metadata::is_file)?;
     let (mode, file) = (found.permissions().mode() & 0o777, file.display());

@@ -1,5 +1,5 @@
-//! Talks to the paper's public implementation (docs/identity.md, "Messages of their own"), as a client or a server of
-//! [`SsiMessages::Links`]. It also makes identities of the kind that this implementation knows.
+//! Talks to the paper's public implementation (docs/identity.md, "Messages of their own"), as a client or a
+//! server of [`SsiMessages::Links`]. It also makes identities of the kind that this implementation knows.
 //!
 //! ```text
 //! links did --key FILE --node HOST:PORT --from TIME           puts a did:ott with this key on the ledger, and prints it
@@ -444,7 +444,8 @@ impl BlockingTls<'_> {
         self.send_output()
     }
 
-    /// One line for each connection: that the mode was used, with whom, and the handshake's messages. `>` marks those of this side.
+    /// One line for each connection: that the mode was used, with whom, and the handshake's messages. `>`
+    /// marks those of this side.
     fn report(&self, role: &str) {
         let Some(negotiated) = self.connection.negotiated() else { return };
         let peer = negotiated.peer.as_ref().map_or_else(|| "nobody".to_owned(), ToString::to_string);

@@ -1,6 +1,7 @@
 //! CBOR in its deterministic form (RFC 8949 §4.2.1): the one encoding that each value has.
 //!
-//! [`read`] refuses every other encoding, so that two readers never see different values and no signed message has a second form.
+//! [`read`] refuses every other encoding, so that two readers never see different values and no signed
+//! message has a second form.
 
 use std::fmt;
 
@@ -9,7 +10,8 @@ use crate::json::is_noncharacter;
 /// The longest item, in bytes. A credential or a staple on the wire has at most 16 KiB.
 pub const MAX_CBOR: usize = 16 * 1024;
 
-/// How deep arrays, maps and tags may be nested. It is the limit for JSON, and room for the array around a signed message.
+/// How deep arrays, maps and tags may be nested. It is the limit for JSON, and room for the array around a
+/// signed message.
 pub const MAX_CBOR_DEPTH: usize = 36;
 
 /// Why an item is refused, and where.

@@ -25,7 +25,8 @@ pub fn version_of(name: &str) -> Option<u64> {
     name.strip_prefix("key-")?.strip_suffix(".key")?.parse().ok()
 }
 
-/// Reads the content of [`OPERATIONS`]. Whether one follows the other, [`State::replay`](crate::method::dunlin::State::replay) finds out.
+/// Reads the content of [`OPERATIONS`]. Whether one follows the other,
+/// [`State::replay`](crate::method::dunlin::State::replay) finds out.
 ///
 /// # Errors
 /// [`OperationError`] of the first operation that is malformed.

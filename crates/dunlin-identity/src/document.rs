@@ -215,8 +215,8 @@ impl DidDocument {
         if !self.listed(relationship).contains(id) {
             return Err(DocumentError::NotAuthorised(id.clone(), relationship.name()));
         }
-        // Controlled Identifiers §3.3: the document's subject must control the method. A document cannot speak for the keys of another
-        // DID, whose own document may have removed them.
+        // Controlled Identifiers §3.3: the document's subject must control the method. A document cannot
+        // speak for the keys of another DID, whose own document may have removed them.
         if method.controller != self.0.id || *id.did() != self.0.id {
             return Err(DocumentError::Controller(id.clone()));
         }
@@ -275,7 +275,8 @@ fn add(methods: &mut Vec<VerificationMethod>, method: VerificationMethod) -> Res
     Ok(())
 }
 
-/// Reads a relationship, whose entries are ids of verification methods or whole ones, which are added to `methods`.
+/// Reads a relationship, whose entries are ids of verification methods or whole ones, which are added to
+/// `methods`.
 fn relationship(
     object: &Map<String, Value>,
     relationship: Relationship,

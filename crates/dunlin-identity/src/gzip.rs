@@ -7,7 +7,8 @@ use miniz_oxide::inflate::core::{DecompressorOxide, decompress as inflate, infla
 /// ID1, ID2 and the compression method deflate; no flags, no time: the header that this program writes.
 const HEADER: [u8; 8] = [0x1f, 0x8b, 8, 0, 0, 0, 0, 0];
 
-/// The header also has two bytes that change nothing: how hard the compressor tried, and the operating system.
+/// The header also has two bytes that change nothing: how hard the compressor tried, and the operating
+/// system.
 const HEADER_LEN: usize = 10;
 
 const TRAILER_LEN: usize = 8;
@@ -41,7 +42,8 @@ pub(crate) fn compress(content: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// The content of all members, of at most `limit` bytes. Memory follows what the data contain, never what they announce.
+/// The content of all members, of at most `limit` bytes. Memory follows what the data contain, never what
+/// they announce.
 pub(crate) fn decompress(bytes: &[u8], limit: usize) -> Result<Vec<u8>, GzipError> {
     let (mut content, mut rest) = (Vec::new(), bytes);
     loop {
@@ -64,7 +66,8 @@ pub(crate) fn decompress(bytes: &[u8], limit: usize) -> Result<Vec<u8>, GzipErro
     }
 }
 
-/// What follows a member's header (RFC 1952 §2.3). Its time, level, system and optional fields change nothing.
+/// What follows a member's header (RFC 1952 §2.3). Its time, level, system and optional fields change
+/// nothing.
 fn after_header(member: &[u8]) -> Option<&[u8]> {
     const FHCRC: u8 = 2;
     const FEXTRA: u8 = 4;

@@ -55,7 +55,8 @@ impl Holding {
     /// A credential about the DID of `method`. Nothing but its form, issuer and subject is checked here.
     ///
     /// # Errors
-    /// [`CredentialError`] of a malformed credential; [`CredentialError::Subject`] if it is about another DID.
+    /// [`CredentialError`] of a malformed credential; [`CredentialError::Subject`] if it is about another
+    /// DID.
     pub fn of_credential(
         signer: Arc<dyn SigningKey>,
         method: DidUrl,
@@ -67,8 +68,8 @@ impl Holding {
         Ok(Self { credential: shown, ..Self::of_did(signer, method) })
     }
 
-    /// The DID of this key, to show it without a credential: that of one of `documents`, of which the key is the first under
-    /// `authentication`, which peers expect; otherwise the key's `did:key`.
+    /// The DID of this key, to show it without a credential: that of one of `documents`, of which the key is
+    /// the first under `authentication`, which peers expect; otherwise the key's `did:key`.
     ///
     /// # Errors
     /// [`HoldingError::Method`]: no `did:key` has such a key.
@@ -86,8 +87,8 @@ impl Holding {
         Ok(Self::of_did(signer, method))
     }
 
-    /// A credential for handshakes. `signer` has the first key under `authentication` of the subject's document, which peers expect. The
-    /// document is among `documents`, unless it follows from the DID.
+    /// A credential for handshakes. `signer` has the first key under `authentication` of the subject's
+    /// document, which peers expect. The document is among `documents`, unless it follows from the DID.
     ///
     /// # Errors
     /// [`HoldingError`].
@@ -118,8 +119,9 @@ impl Holding {
         Self { proofs: Some(proofs), ..self }
     }
 
-    /// Shows also these status lists of the credential's issuer, so that peers need not fetch them: credentials that contain a list, as
-    /// [`crate::credential::status::Bitstring::credential`] makes them. Their signatures are not checked here.
+    /// Shows also these status lists of the credential's issuer, so that peers need not fetch them:
+    /// credentials that contain a list, as [`crate::credential::status::Bitstring::credential`] makes them.
+    /// Their signatures are not checked here.
     ///
     /// # Errors
     /// [`CredentialError`]: [`StatusError::OtherList`] if the credential has no status in one of the lists, [`StatusError::OtherIssuer`],
@@ -149,16 +151,19 @@ impl Holding {
         Ok(credential.as_object().map(StatusEntry::read_all).transpose()?.unwrap_or_default())
     }
 
-    /// Checks that the credential is valid by its `validFrom` and `validUntil`: peers refuse another one. Its proof or JWT may have further times.
+    /// Checks that the credential is valid by its `validFrom` and `validUntil`: peers refuse another one. Its
+    /// proof or JWT may have further times.
     ///
     /// # Errors
-    /// [`CredentialError::NotYetValid`], [`CredentialError::Expired`]; [`CredentialError::Member`] of a malformed time.
+    /// [`CredentialError::NotYetValid`], [`CredentialError::Expired`]; [`CredentialError::Member`] of a
+    /// malformed time.
     pub fn check_time(&self, now: Seconds) -> Result<(), CredentialError> {
         self.credential().map_or(Ok(()), |credential| check_dates(credential, now))
     }
 
-    /// The credential for handshakes, or the DID if there is no credential; `None` if the DID's method has no number there. Whether the key
-    /// is the first under `authentication` of the DID's document, which peers expect, is not checked here.
+    /// The credential for handshakes, or the DID if there is no credential; `None` if the DID's method has no
+    /// number there. Whether the key is the first under `authentication` of the DID's document, which peers
+    /// expect, is not checked here.
     pub fn to_tls(&self, provider: &CryptoProvider) -> Option<dunlin::Credential> {
         let (method, key) = (did_method(self.did())?, PrivateKey::Here(self.signer.clone()));
         let Some(shown) = &self.credential else {
@@ -232,8 +237,9 @@ pub enum SelectError {
     NoScheme,
 }
 
-/// Chooses what to show: something that the peer asks for, with a common DID method and a common scheme. Of several, one by an issuer
-/// that the peer names comes first, then the order of `holdings`. Returns the peer's first scheme that the key has, too.
+/// Chooses what to show: something that the peer asks for, with a common DID method and a common scheme. Of
+/// several, one by an issuer that the peer names comes first, then the order of `holdings`. Returns the
+/// peer's first scheme that the key has, too.
 ///
 /// # Errors
 /// [`SelectError`].
@@ -268,8 +274,8 @@ pub fn select<'h>(
 /// The length of an [`issuer_name`], in bytes.
 pub const ISSUER_NAME_LEN: usize = 46;
 
-/// How a peer names an issuer in certificate_authorities: by a Name in DER, as RFC 8446 §4.2.4 demands. Its only attribute is
-/// x500UniqueIdentifier (X.520 §6.2.9, a bit string) with the SHA-256 of the issuer's DID.
+/// How a peer names an issuer in certificate_authorities: by a Name in DER, as RFC 8446 §4.2.4 demands. Its
+/// only attribute is x500UniqueIdentifier (X.520 §6.2.9, a bit string) with the SHA-256 of the issuer's DID.
 pub fn issuer_name(provider: &CryptoProvider, issuer: &str) -> [u8; ISSUER_NAME_LEN] {
     // Sequence, set, sequence, object identifier 2.5.4.45, bit string without unused bits.
     let header = [0x30, 44, 0x31, 42, 0x30, 40, 6, 3, 0x55, 4, 45, 3, 33, 0];

@@ -1,7 +1,7 @@
 //! JSON from strangers, read strictly, and its canonical form (RFC 8785).
 //!
-//! Two readers of one signed text must never see different values. So [`read`] refuses what parsers are known to read differently,
-//! and what I-JSON (RFC 7493) excludes.
+//! Two readers of one signed text must never see different values. So [`read`] refuses what parsers are known
+//! to read differently, and what I-JSON (RFC 7493) excludes.
 
 use alloc::borrow::ToOwned;
 use alloc::string::{String, ToString};
@@ -99,7 +99,8 @@ fn positioned(error: &serde_json::Error, fault: Option<JsonFault>) -> JsonError 
     JsonError { fault, line: error.line(), column: error.column() }
 }
 
-/// Finds an integer beyond 2^53 - 1 in valid JSON, or a number whose canonical form is one. The parser turns one beyond 64 bits into a double, which a Value no longer shows.
+/// Finds an integer beyond 2^53 - 1 in valid JSON, or a number whose canonical form is one. The parser turns
+/// one beyond 64 bits into a double, which a Value no longer shows.
 fn large_integer(text: &[u8]) -> Result<(), JsonError> {
     let (mut line, mut start) = (1, 0);
     let mut at = 0;
@@ -241,8 +242,9 @@ impl<'de> Visitor<'de> for Element<'_> {
     }
 }
 
-/// Whether the canonical form of this number would be an integer that [`read`] refuses (RFC 8785 §3.2.2.3 writes none of 22 digits).
-/// So what can be read can also be read again in its canonical form. Every number of this size is an integer.
+/// Whether the canonical form of this number would be an integer that [`read`] refuses (RFC 8785 §3.2.2.3
+/// writes none of 22 digits). So what can be read can also be read again in its canonical form. Every number
+/// of this size is an integer.
 pub(crate) fn is_long_integer(value: f64) -> bool {
     value.abs() > MAX_INTEGER as f64 && value.abs() < 1e21
 }
@@ -250,8 +252,8 @@ pub(crate) fn is_long_integer(value: f64) -> bool {
 /// The canonical form of a value (RFC 8785), in which signatures and hashes cover it.
 ///
 /// # Errors
-/// [`JsonFault::TooDeep`]; [`JsonFault::Number`] for an integer that no double represents exactly. Neither happens to a value
-/// that [`read`] returned.
+/// [`JsonFault::TooDeep`]; [`JsonFault::Number`] for an integer that no double represents exactly. Neither
+/// happens to a value that [`read`] returned.
 pub fn canonical(value: &Value) -> Result<String, JsonFault> {
     let mut text = String::new();
     write(value, &mut text, 0)?;

@@ -1,4 +1,5 @@
-//! Public keys in the forms that DID documents use: Multikey, JSON Web Key, SubjectPublicKeyInfo; and raw signatures.
+//! Public keys in the forms that DID documents use: Multikey, JSON Web Key, SubjectPublicKeyInfo; and raw
+//! signatures.
 
 use alloc::format;
 use alloc::string::{String, ToString};
@@ -37,7 +38,8 @@ const ID_RSA: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.2.840.113549.1.
 /// RFC 9881 §2.
 const ID_ML_DSA_44: ObjectIdentifier = ObjectIdentifier::new_unwrap("2.16.840.1.101.3.4.3.17");
 
-/// The members of a JWK that only a private or a symmetric key has (RFC 7518 §6.2.2, §6.3.2, §6.4; draft-ietf-cose-dilithium §3).
+/// The members of a JWK that only a private or a symmetric key has (RFC 7518 §6.2.2, §6.3.2, §6.4;
+/// draft-ietf-cose-dilithium §3).
 const PRIVATE_MEMBERS: [&str; 9] = ["d", "p", "q", "dp", "dq", "qi", "oth", "k", "priv"];
 
 /// Why a key or a signature is refused.
@@ -55,7 +57,8 @@ pub enum KeyError {
     /// The Multikey's prefix stands for no supported type of keys.
     #[error("unsupported type of key: use Ed25519, P-256, P-384, RSA or ML-DSA-44")]
     UnknownType,
-    /// The key does not have the form or length of its type, or its point is not on the curve or has a small order.
+    /// The key does not have the form or length of its type, or its point is not on the curve or has a small
+    /// order.
     #[error("malformed {0} key")]
     Malformed(KeyType),
     /// The RSA modulus is too short or too long.
@@ -131,7 +134,8 @@ impl KeyType {
         matches!(self, Self::P256 | Self::P384)
     }
 
-    /// The names of its schemes in JOSE (RFC 7518 §3.1, RFC 8037 §3.1, RFC 9864 §2.2, draft-ietf-cose-dilithium §7).
+    /// The names of its schemes in JOSE (RFC 7518 §3.1, RFC 8037 §3.1, RFC 9864 §2.2,
+    /// draft-ietf-cose-dilithium §7).
     const fn algorithms(self) -> &'static [&'static str] {
         match self {
             Self::Ed25519 => &["EdDSA", "Ed25519"],
@@ -185,7 +189,8 @@ impl core::fmt::Display for KeyType {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PublicKey {
     typ: KeyType,
-    /// The content of the SubjectPublicKeyInfo's bit string: 32 bytes, an uncompressed point, an RSAPublicKey in DER, or 1312 bytes.
+    /// The content of the SubjectPublicKeyInfo's bit string: 32 bytes, an uncompressed point, an RSAPublicKey
+    /// in DER, or 1312 bytes.
     raw: Vec<u8>,
     spki: SubjectPublicKeyInfoDer<'static>,
 }
@@ -288,7 +293,8 @@ impl PublicKey {
     /// Reads a Multikey (W3C Controlled Identifiers §2.2.2), in base58btc or base64url.
     ///
     /// # Errors
-    /// [`KeyError::TooLong`], [`KeyError::Multibase`], [`KeyError::UnknownType`], [`KeyError::Malformed`] or [`KeyError::RsaSize`].
+    /// [`KeyError::TooLong`], [`KeyError::Multibase`], [`KeyError::UnknownType`], [`KeyError::Malformed`] or
+    /// [`KeyError::RsaSize`].
     pub fn from_multikey(text: &str) -> Result<Self, KeyError> {
         let bytes = multibase_decode(text)?;
         let known = KeyType::ALL.into_iter().find_map(|typ| Some((typ, bytes.strip_prefix(&typ.prefix())?)));
@@ -383,7 +389,8 @@ impl PublicKey {
         multibase(self.typ, &self.multikey())
     }
 
-    /// The key as a Multikey in base58btc, which the methods `key` and `peer` demand. `None` for ML-DSA, whose keys are too long for it.
+    /// The key as a Multikey in base58btc, which the methods `key` and `peer` demand. `None` for ML-DSA,
+    /// whose keys are too long for it.
     pub fn to_multikey_base58(&self) -> Option<String> {
         (self.typ != KeyType::MlDsa44).then(|| base58btc(&self.multikey()))
     }
@@ -425,8 +432,8 @@ impl PublicKey {
     /// Verifies a signature in raw form: ECDSA as r and s of full length, as Data Integrity and JOSE have it.
     ///
     /// # Errors
-    /// [`KeyError::Scheme`] if the key does not have the scheme, [`KeyError::Provider`] if the provider lacks it,
-    /// [`KeyError::Signature`].
+    /// [`KeyError::Scheme`] if the key does not have the scheme, [`KeyError::Provider`] if the provider lacks
+    /// it, [`KeyError::Signature`].
     pub fn verify(
         &self,
         provider: &CryptoProvider,
@@ -503,8 +510,9 @@ pub fn sign(
     Ok(raw)
 }
 
-/// Encodes a key or signature of this type as multibase. Decoding base58 takes quadratic time, so the long ones are in base64url: those of
-/// ML-DSA (W3C Quantum-Safe Cryptosuites §2.1, §3) and, of our own, those of RSA.
+/// Encodes a key or signature of this type as multibase. Decoding base58 takes quadratic time, so the long
+/// ones are in base64url: those of ML-DSA (W3C Quantum-Safe Cryptosuites §2.1, §3) and, of our own, those of
+/// RSA.
 pub fn multibase(typ: KeyType, bytes: &[u8]) -> String {
     match typ {
         KeyType::Rsa | KeyType::MlDsa44 => format!("u{}", encode(bytes)),

@@ -1,8 +1,9 @@
-//! What a program has learnt for good: that a DID has ended or has a later document, that an issuer has a later status list, and how far a
-//! registry's log has come.
+//! What a program has learnt for good: that a DID has ended or has a later document, that an issuer has a
+//! later status list, and how far a registry's log has come.
 //!
-//! [`Knowledge`] only grows. An entry takes [`RECORD_LEN`] bytes in a store, whatever it is about. At its bound, [`Knowledge`] takes no further
-//! DID and forgets none, so strangers cannot displace the end of a key. It does no I/O; [`Record`]s pass between it and a store.
+//! [`Knowledge`] only grows. An entry takes [`RECORD_LEN`] bytes in a store, whatever it is about. At its
+//! bound, [`Knowledge`] takes no further DID and forgets none, so strangers cannot displace the end of a key.
+//! It does no I/O; [`Record`]s pass between it and a store.
 
 use alloc::collections::BTreeMap;
 
@@ -10,11 +11,12 @@ use dunlin::crypto::CryptoProvider;
 
 use crate::did::Did;
 
-/// The most DIDs of one origin of which [`Knowledge`] has an entry, unless the program says otherwise, so that one registry does not take the
-/// place of others. They take about 100 MiB of memory.
+/// The most DIDs of one origin of which [`Knowledge`] has an entry, unless the program says otherwise, so
+/// that one registry does not take the place of others. They take about 100 MiB of memory.
 pub const MAX_KNOWN_DIDS: usize = 1 << 20;
 
-/// The most status lists of one issuer of which [`Knowledge`] has an entry, so that one issuer does not take the place of others.
+/// The most status lists of one issuer of which [`Knowledge`] has an entry, so that one issuer does not take
+/// the place of others.
 pub const MAX_KNOWN_LISTS: usize = 4096;
 
 /// The length of a [`Record`], in bytes.
@@ -41,8 +43,8 @@ impl Subject {
     const LIST: u8 = 7;
     const KINDS: [u8; 3] = [Self::DID, Self::LOG, Self::LIST];
 
-    /// A DID, as the registry with this origin knows it: no registry ends or replaces the DIDs of another one. The origin is empty where there is
-    /// no registry.
+    /// A DID, as the registry with this origin knows it: no registry ends or replaces the DIDs of another
+    /// one. The origin is empty where there is no registry.
     pub fn did(provider: &CryptoProvider, origin: &str, did: &Did) -> Self {
         Self::of(provider, Self::DID, origin, &[did.as_str().as_bytes()])
     }
@@ -64,7 +66,8 @@ impl Subject {
         Self::of(provider, Self::LOG, origin, &[])
     }
 
-    /// The digest of the name covers the whole digest of the owner: two owners whose first 8 bytes agree share no more than a bound.
+    /// The digest of the name covers the whole digest of the owner: two owners whose first 8 bytes agree
+    /// share no more than a bound.
     fn of(provider: &CryptoProvider, kind: u8, owner: &str, name: &[&[u8]]) -> Self {
         let owner = provider.sha256.hash(&[owner.as_bytes()]);
         let name = provider.sha256.hash(&[&[owner.as_ref()], name].concat());
@@ -92,7 +95,8 @@ impl Subject {
 /// The latest that is known of something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mark {
-    /// What grows: the number of a DID's document; when a list was made, and how many bits it has; the size of a log.
+    /// What grows: the number of a DID's document; when a list was made, and how many bits it has; the size
+    /// of a log.
     pub number: u64,
     /// The beginning of the hash of the document, list or root.
     pub hash: [u8; HASH_LEN],
@@ -218,7 +222,8 @@ impl Knowledge {
         learnt
     }
 
-    /// Keeps another hash of the number that is known: of documents without numbers of their own, the one that was looked up last counts.
+    /// Keeps another hash of the number that is known: of documents without numbers of their own, the one
+    /// that was looked up last counts.
     pub fn replace(&mut self, subject: Subject, mark: Mark) {
         if let Some(known) = self.marks.get_mut(&subject).filter(|known| !known.ended) {
             *known = mark;

@@ -3,11 +3,11 @@
 //! The crate does no I/O and knows no clock: texts, keys and the time are arguments, and the
 //! [crypto provider](dunlin::crypto::CryptoProvider) of the connection verifies signatures.
 //!
-//! [`json`] and [`cbor`] read what strangers send, strictly, and write the canonical forms, which signatures cover. [`did`] has the syntax of DIDs,
-//! [`document`] their documents, [`key`] the public keys in them. [`credential`] issues and verifies
-//! credentials, and [`trust`] says whose count. [`directory`] names the files of an own DID. [`registry`] proves what a `did:dunlin` resolves to, and
-//! [`knowledge`] keeps what has ended. [`handshake`] joins them with the engine.
-//! [`method`] makes and resolves DIDs:
+//! [`json`] and [`cbor`] read what strangers send, strictly, and write the canonical forms, which signatures
+//! cover. [`did`] has the syntax of DIDs, [`document`] their documents, [`key`] the public keys in them.
+//! [`credential`] issues and verifies credentials, and [`trust`] says whose count. [`directory`] names the
+//! files of an own DID. [`registry`] proves what a `did:dunlin` resolves to, and [`knowledge`] keeps what has
+//! ended. [`handshake`] joins them with the engine. [`method`] makes and resolves DIDs:
 //!
 //! ```
 //! use dunlin_identity::{did::Did, document::Relationship, method::Methods};
@@ -21,8 +21,8 @@
 //! # }
 //! ```
 //!
-//! Without the feature `std` it is `no_std` with `alloc`, for devices: DIDs, their documents and methods, trust lists, and the proofs of a
-//! registry. Credentials, and the verifiers of [`handshake`], need `std`.
+//! Without the feature `std` it is `no_std` with `alloc`, for devices: DIDs, their documents and methods,
+//! trust lists, and the proofs of a registry. Credentials, and the verifiers of [`handshake`], need `std`.
 
 #![cfg_attr(not(feature = "std"), no_std)]
 

@@ -1,7 +1,8 @@
 //! Merkle trees as RFC 9162 §2.1 defines them: roots, inclusion proofs and consistency proofs, over SHA-256.
 //!
-//! [`Tree`] keeps a whole tree in memory. Other stores implement [`Nodes`], which needs complete subtrees only, as C2SP tlog-tiles keeps
-//! them: the hash at position `i` of a tile at level `l` and number `n` is the node at level `8 l` and index `256 n + i`.
+//! [`Tree`] keeps a whole tree in memory. Other stores implement [`Nodes`], which needs complete subtrees
+//! only, as C2SP tlog-tiles keeps them: the hash at position `i` of a tile at level `l` and number `n` is the
+//! node at level `8 l` and index `256 n + i`.
 
 use alloc::vec::Vec;
 
@@ -49,7 +50,8 @@ pub enum MerkleError {
     },
 }
 
-/// Hashes leaves and nodes with SHA-256, which a [`CryptoProvider`](dunlin::crypto::CryptoProvider) has as `sha256`.
+/// Hashes leaves and nodes with SHA-256, which a [`CryptoProvider`](dunlin::crypto::CryptoProvider) has as
+/// `sha256`.
 #[derive(Clone, Copy, Debug)]
 pub struct Hasher<'h>(pub &'h dyn Hash);
 
@@ -77,7 +79,8 @@ impl Hasher<'_> {
         self.hash(&[&[1], left, right])
     }
 
-    /// Checks that `leaf` is the leaf with number `index` of the tree with this size and root (RFC 9162 §2.1.3.2).
+    /// Checks that `leaf` is the leaf with number `index` of the tree with this size and root (RFC 9162
+    /// §2.1.3.2).
     ///
     /// # Errors
     /// [`MerkleError::Index`], [`MerkleError::Length`], [`MerkleError::Root`].
@@ -113,7 +116,8 @@ impl Hasher<'_> {
         if hash == *root { Ok(()) } else { Err(MerkleError::Root) }
     }
 
-    /// Checks that the newer tree begins with all leaves of the older one, which is not empty (RFC 9162 §2.1.4.2).
+    /// Checks that the newer tree begins with all leaves of the older one, which is not empty (RFC 9162
+    /// §2.1.4.2).
     ///
     /// # Errors
     /// [`MerkleError::Sizes`], [`MerkleError::Length`], [`MerkleError::Root`].
@@ -184,7 +188,8 @@ pub trait Nodes {
         if size == 0 { Ok(hasher.empty()) } else { self.subtree(hasher, 0, size) }
     }
 
-    /// The proof that the leaf with number `index` is in the tree of the first `size` leaves, for [`Hasher::verify_inclusion`].
+    /// The proof that the leaf with number `index` is in the tree of the first `size` leaves, for
+    /// [`Hasher::verify_inclusion`].
     ///
     /// # Errors
     /// [`MerkleError::Index`], and those of [`Self::node`].
@@ -208,7 +213,8 @@ pub trait Nodes {
         Ok(proof)
     }
 
-    /// The proof that the tree of the first `new` leaves begins with the `old` first ones, for [`Hasher::verify_consistency`].
+    /// The proof that the tree of the first `new` leaves begins with the `old` first ones, for
+    /// [`Hasher::verify_consistency`].
     ///
     /// # Errors
     /// [`MerkleError::Sizes`], and those of [`Self::node`].
@@ -235,7 +241,8 @@ pub trait Nodes {
         Ok(proof)
     }
 
-    /// The hash over the leaves from `begin` up to but not including `end`, as the recursion of RFC 9162 §2.1.1 divides them.
+    /// The hash over the leaves from `begin` up to but not including `end`, as the recursion of RFC 9162
+    /// §2.1.1 divides them.
     ///
     /// # Errors
     /// Those of [`Self::node`].

@@ -1,7 +1,8 @@
-//! Protocol Buffers, as far as the messages of CometBFT need them: read strictly, and written in the order of the field numbers.
+//! Protocol Buffers, as far as the messages of CometBFT need them: read strictly, and written in the order of
+//! the field numbers.
 //!
-//! Other readers take the last of several values for a field with one value. [`Message`] refuses such a message: two readers of one signed
-//! text must never see different values.
+//! Other readers take the last of several values for a field with one value. [`Message`] refuses such a
+//! message: two readers of one signed text must never see different values.
 
 use alloc::vec::Vec;
 

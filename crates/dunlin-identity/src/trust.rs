@@ -1,4 +1,5 @@
-//! Lists of trusted DIDs: written out, or as the Merkle root of the members, each of which proves its membership.
+//! Lists of trusted DIDs: written out, or as the Merkle root of the members, each of which proves its
+//! membership.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
@@ -12,7 +13,8 @@ use crate::key::KeyError;
 use crate::merkle::{Hasher, MAX_PROOF_HASHES, MerkleError, NodeHash, Nodes, Tree};
 use crate::method::dunlin::Sha256Hash;
 
-/// The longest proof of membership, in bytes: as in a handshake, whose field ends there. A tree of 2^64 members needs 2064.
+/// The longest proof of membership, in bytes: as in a handshake, whose field ends there. A tree of 2^64
+/// members needs 2064.
 pub const MAX_MEMBERSHIP: usize = 4095;
 
 /// Why a DID is not trusted, or its membership cannot be proven.
@@ -101,9 +103,10 @@ impl TrustList {
         self
     }
 
-    /// Reads a list, with a DID on each line. The hash of a document (`z` and base58btc) after the DID pins it: the program may use this
-    /// first document of the DID without asking a registry. A line `members NUMBER ROOT` trusts the members under a root. Empty lines
-    /// and what follows `#` at the beginning of a word are skipped.
+    /// Reads a list, with a DID on each line. The hash of a document (`z` and base58btc) after the DID pins
+    /// it: the program may use this first document of the DID without asking a registry. A line `members
+    /// NUMBER ROOT` trusts the members under a root. Empty lines and what follows `#` at the beginning of a
+    /// word are skipped.
     ///
     /// # Errors
     /// The first line at fault.
@@ -143,8 +146,8 @@ impl TrustList {
         self.dids.is_empty() && self.roots.is_empty()
     }
 
-    /// The DIDs that are written out. A list of issuers consists of them: a program resolves each and gives the documents to
-    /// [`Verifier::new`](crate::credential::Verifier::new).
+    /// The DIDs that are written out. A list of issuers consists of them: a program resolves each and gives
+    /// the documents to [`Verifier::new`](crate::credential::Verifier::new).
     pub fn dids(&self) -> impl Iterator<Item = &Did> {
         self.dids.keys()
     }
@@ -159,7 +162,8 @@ impl TrustList {
         self.dids.get(did).copied().flatten()
     }
 
-    /// Checks that the DID is trusted: it is on the list, or `membership` proves that it is a member under a root.
+    /// Checks that the DID is trusted: it is on the list, or `membership` proves that it is a member under a
+    /// root.
     ///
     /// # Errors
     /// [`TrustError`].
@@ -216,8 +220,8 @@ impl Membership {
     }
 }
 
-/// The proof of membership of a DID in a text with those of all members, one on each line: the DID, and the proof in hexadecimal digits
-/// (`dunlin did members`). `None` if there is none, or it is malformed.
+/// The proof of membership of a DID in a text with those of all members, one on each line: the DID, and the
+/// proof in hexadecimal digits (`dunlin did members`). `None` if there is none, or it is malformed.
 pub fn read_membership(text: &str, did: &Did) -> Option<Vec<u8>> {
     let mut lines = text.lines().filter_map(|line| line.split_once(' '));
     let (_, proof) = lines.find(|(member, _)| *member == did.as_str())?;

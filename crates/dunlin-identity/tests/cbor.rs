@@ -4,7 +4,8 @@
 
 use dunlin_identity::cbor::{self, Cbor, CborError, CborFault, MAX_CBOR, MAX_CBOR_DEPTH};
 
-/// The examples of RFC 8949 §A that are deterministic, with their diagnostic notation. Floats are written as Rust does.
+/// The examples of RFC 8949 §A that are deterministic, with their diagnostic notation. Floats are written as
+/// Rust does.
 const DETERMINISTIC: [(&str, &str); 53] = [
     ("00", "0"),
     ("01", "1"),

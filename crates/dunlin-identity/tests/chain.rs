@@ -1,4 +1,5 @@
-//! Checkpoints of replicated registries: the blocks that prove them, and what a verifier refuses. dunlin-registry's tests have blocks of CometBFT.
+//! Checkpoints of replicated registries: the blocks that prove them, and what a verifier refuses.
+//! dunlin-registry's tests have blocks of CometBFT.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may fail")]
 
@@ -402,7 +403,8 @@ fn blocks_that_contradict_each_other_are_reported() {
         (error, reports.len())
     };
     let order = |height| (ChainError::Order { height, accepted: 20 }.into(), 1);
-    // An earlier block with a larger log or a later time, and a later one with a smaller log or an earlier time.
+    // An earlier block with a larger log or a later time, and a later one with a smaller log or an earlier
+    // time.
     for (height, time_s, size) in [(15, NOW - 30, 6), (15, NOW - 10, 4), (15, NOW - 20, 5)] {
         assert_eq!(contradicting(height, time_s, size), order(15));
     }
@@ -424,7 +426,8 @@ fn blocks_that_contradict_each_other_are_reported() {
     }
 }
 
-/// A watch takes what the known validators have signed for an answer, whatever it contradicts, and nothing else.
+/// A watch takes what the known validators have signed for an answer, whatever it contradicts, and nothing
+/// else.
 #[test]
 fn a_block_by_known_validators_is_an_answer() {
     let documents = documents();

@@ -126,7 +126,8 @@ fn every_type_of_key_issues_compact_credentials_that_verify() {
     }
 }
 
-/// A lean X.509 leaf or intermediate has on average at most 342 (Ed25519), 405 (P-256) and 803 bytes (RSA-2048), and a peer sends both.
+/// A lean X.509 leaf or intermediate has on average at most 342 (Ed25519), 405 (P-256) and 803 bytes
+/// (RSA-2048), and a peer sends both.
 #[test]
 fn a_compact_credential_is_smaller_than_one_certificate() {
     let did = format!("did:dunlin:{}", &key::base58btc(&[9; 32])[1..]).parse().unwrap();
@@ -239,7 +240,8 @@ fn refuses_other_messages_of_cose() {
     assert_eq!(case.verify(&unprotected), structure);
     let good = message(header, Vec::new(), payload, sign1.signature);
     assert!(case.verify(&good).is_ok());
-    // The tag of COSE_Sign (98) has another first byte; a COSE_Sign1 without content or of other parts has this one.
+    // The tag of COSE_Sign (98) has another first byte; a COSE_Sign1 without content or of other parts has
+    // this one.
     assert_eq!(case.verify(&[&[0xd8, 98], &good[1..]].concat()), Err(CredentialError::Form));
     assert_eq!(case.verify(&[0xd2, 0x80]), structure);
     assert_eq!(case.verify(&[0xd2, 0x84, 0x40, 0xa0, 0xf6, 0x40]), structure);

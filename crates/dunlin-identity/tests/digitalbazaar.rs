@@ -1,4 +1,5 @@
-//! Digital Bazaar's libraries for eddsa-jcs-2022 and ecdsa-jcs-2019 verify our credentials, and we verify theirs.
+//! Digital Bazaar's libraries for eddsa-jcs-2022 and ecdsa-jcs-2019 verify our credentials, and we verify
+//! theirs.
 
 #![allow(clippy::expect_used, clippy::unwrap_used, reason = "a test may fail")]
 

@@ -208,7 +208,8 @@ fn a_leaf_out_of_place_proves_no_absence() {
     let forged = other(&key_of(&[]), &[0]);
     let own = log(hasher, own.root(hasher));
     assert_eq!(forged.verify_absence(hasher, &key_of(&[]), &own), Err(MapError::Misplaced));
-    // A registry that puts a leaf where it does not belong: left of an empty subtree, though its first bit is 1.
+    // A registry that puts a leaf where it does not belong: left of an empty subtree, though its first bit
+    // is 1.
     let stranger = key_of(&[(0, 0x80)]);
     let root = log(hasher, hasher.node(&leaf_hash(hasher, &stranger, &leaf(1)), &hasher.empty()));
     let forged = other(&stranger, &[1, 0]);

@@ -71,7 +71,8 @@ fn consistency_proofs_verify_as_elsewhere() {
     assert!(good > 3);
 }
 
-/// The roots of the first one to eight of these leaves, as the authors of RFC 6962 published them with their implementation.
+/// The roots of the first one to eight of these leaves, as the authors of RFC 6962 published them with their
+/// implementation.
 #[test]
 fn the_roots_are_those_of_certificate_transparency() {
     let provider = provider();

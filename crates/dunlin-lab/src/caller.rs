@@ -13,8 +13,8 @@ fn caller() -> Option<(u32, u32)> {
     Uid::effective().is_root().then_some((number("SUDO_UID")?, number("SUDO_GID")?))
 }
 
-/// Gives an open file to the user who called sudo. The file must be new and without its final name, because another process
-/// could put its own file there.
+/// Gives an open file to the user who called sudo. The file must be new and without its final name, because
+/// another process could put its own file there.
 ///
 /// # Errors
 /// The file system refuses the change of owner.

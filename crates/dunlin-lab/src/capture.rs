@@ -50,8 +50,8 @@ pub enum Direction {
     Received,
 }
 
-/// Captures the frames of a device. The kernel queues a copy of each frame, so no frame is missed between two looks, and the
-/// last look includes every frame sent before it.
+/// Captures the frames of a device. The kernel queues a copy of each frame, so no frame is missed between two
+/// looks, and the last look includes every frame sent before it.
 #[derive(Debug)]
 pub struct Capture {
     socket: OwnedFd,
@@ -156,8 +156,8 @@ impl Capture {
     }
 }
 
-/// Waits until the kernel stamps packets as they pass. It starts some time after the request; earlier packets get the time
-/// at which they are read.
+/// Waits until the kernel stamps packets as they pass. It starts some time after the request; earlier packets
+/// get the time at which they are read.
 fn wait_for_time_stamps() -> io::Result<()> {
     let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?;
     setsockopt(&socket, sockopt::ReceiveTimestampns, &true)?;
@@ -207,7 +207,8 @@ pub fn write_pcap(frames: &[Frame], out: impl Write) -> Result<(), Error> {
     Ok(())
 }
 
-/// Writes frames to a pcap file at `path`, which replaces an older file and belongs to the user who called sudo.
+/// Writes frames to a pcap file at `path`, which replaces an older file and belongs to the user who called
+/// sudo.
 ///
 /// # Errors
 /// The file cannot be written.

@@ -1,7 +1,7 @@
 //! Counts the bytes of a connection by layer, from its first packet on the link to its last.
 //!
-//! This module stops where TLS begins: inside `tls_bytes`, it reads only record headers. A dissector can read the messages
-//! in the same frames.
+//! This module stops where TLS begins: inside `tls_bytes`, it reads only record headers. A dissector can read
+//! the messages in the same frames.
 
 use std::net::SocketAddrV4;
 use std::ops::AddAssign;
@@ -71,11 +71,11 @@ pub struct Connection {
     pub to_server: Layers,
     /// The bytes that the server sent.
     pub to_client: Layers,
-    /// The TCP payload in records of handshake messages and ChangeCipherSpec, with their headers: in TLS 1.2 up to the last
-    /// Finished, in TLS 1.3 only the plaintext records.
+    /// The TCP payload in records of handshake messages and ChangeCipherSpec, with their headers: in TLS 1.2
+    /// up to the last Finished, in TLS 1.3 only the plaintext records.
     pub handshake_bytes: u64,
-    /// The number of packets with bytes that TCP had sent before. They are counted, so a figure with such packets is not
-    /// exact.
+    /// The number of packets with bytes that TCP had sent before. They are counted, so a figure with such
+    /// packets is not exact.
     pub resent_packets: u64,
     reset: bool,
     sides: [Side; 2],
@@ -106,7 +106,8 @@ struct Records {
 }
 
 impl Records {
-    /// Adds the next bytes. Returns the bytes of handshake and ChangeCipherSpec records whose header ends in them.
+    /// Adds the next bytes. Returns the bytes of handshake and ChangeCipherSpec records whose header ends in
+    /// them.
     fn handshake_bytes(&mut self, part: &[u8]) -> u64 {
         let mut bytes = 0;
         for byte in part {
@@ -137,8 +138,8 @@ impl Connection {
         both
     }
 
-    /// Returns whether the connection has ended: both sides have closed TCP and acknowledged it, or it was reset. UDP never
-    /// ends.
+    /// Returns whether the connection has ended: both sides have closed TCP and acknowledged it, or it was
+    /// reset. UDP never ends.
     pub fn is_closed(&self) -> bool {
         let [client, server] = &self.sides;
         let finished = |side: &Side, other: &Side| {
@@ -176,7 +177,8 @@ fn is_before(a: u32, b: u32) -> bool {
     a.wrapping_sub(b) > 1 << 31
 }
 
-/// Returns the captured IPv4 connections in the order of their first packets. Other frames, such as ARP, are ignored.
+/// Returns the captured IPv4 connections in the order of their first packets. Other frames, such as ARP, are
+/// ignored.
 pub fn connections(frames: &[Frame]) -> Vec<Connection> {
     let mut connections = Vec::new();
     for frame in frames {
@@ -243,8 +245,8 @@ fn count(connections: &mut Vec<Connection>, frame: &[u8]) -> Option<()> {
     Some(())
 }
 
-/// Finds the connection of a packet, and whether the packet comes from the server. A packet that `begins` a connection never
-/// belongs to a closed one between the same ports.
+/// Finds the connection of a packet, and whether the packet comes from the server. A packet that `begins` a
+/// connection never belongs to a closed one between the same ports.
 fn find(
     connections: &mut Vec<Connection>,
     transport: Transport,

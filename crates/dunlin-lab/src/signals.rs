@@ -12,8 +12,8 @@ use crate::Error;
 pub struct Ending(SignalFd);
 
 impl Ending {
-    /// Blocks the two signals, so that they make this value readable instead of ending the process. Call it before the
-    /// process starts another thread: threads inherit the blocked signals.
+    /// Blocks the two signals, so that they make this value readable instead of ending the process. Call it
+    /// before the process starts another thread: threads inherit the blocked signals.
     ///
     /// # Errors
     /// The kernel has no descriptor left.

@@ -1,4 +1,5 @@
-//! The effects of the link between two namespaces on packets. The accuracy of its times is measured, not tested.
+//! The effects of the link between two namespaces on packets. The accuracy of its times is measured, not
+//! tested.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may fail")]
 

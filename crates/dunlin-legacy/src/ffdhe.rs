@@ -1,5 +1,6 @@
-//! Finite field Diffie-Hellman: the groups of RFC 7919, for peers without elliptic curves. TLS 1.2 uses them in
-//! its DHE suites, TLS 1.3 like any other group. They work with every provider: add them to the groups of a profile.
+//! Finite field Diffie-Hellman: the groups of RFC 7919, for peers without elliptic curves. TLS 1.2 uses them
+//! in its DHE suites, TLS 1.3 like any other group. They work with every provider: add them to the groups of
+//! a profile.
 //!
 //! ```
 //! # fn groups(mut groups: Vec<&'static dyn dunlin::crypto::KeyExchangeGroup>) -> Vec<&'static dyn dunlin::crypto::KeyExchangeGroup> {
@@ -8,8 +9,8 @@
 //! # }
 //! ```
 //!
-//! Other primes are not accepted, because a handshake cannot check that they are safe (RFC 7919 §1.1). The module
-//! `lab` has three more for measurements.
+//! Other primes are not accepted, because a handshake cannot check that they are safe (RFC 7919 §1.1). The
+//! module `lab` has three more for measurements.
 #![warn(clippy::indexing_slicing)]
 
 use alloc::boxed::Box;
@@ -42,8 +43,8 @@ const GENERATOR: &[u8] = &[2];
 pub(crate) struct Group {
     pub(crate) name: NamedGroup,
     pub(crate) prime: &'static [u8],
-    /// The length of private exponents, in bytes: at least twice the group's strength (225, 275 and 325 bits, RFC 7919
-    /// §5.2 and §A).
+    /// The length of private exponents, in bytes: at least twice the group's strength (225, 275 and 325 bits,
+    /// RFC 7919 §5.2 and §A).
     pub(crate) exponent_len: usize,
 }
 
@@ -58,7 +59,8 @@ impl Group {
         Option::from(Odd::new(prime)).map(BoxedMontyParams::new_vartime).ok_or(CryptoError)
     }
 
-    /// `base` to the power of `exponent`, padded to the length of the prime. Constant time in the value of the exponent.
+    /// `base` to the power of `exponent`, padded to the length of the prime. Constant time in the value of
+    /// the exponent.
     fn power(&self, base: &[u8], exponent: &[u8]) -> Result<Vec<u8>, CryptoError> {
         let base = BoxedUint::from_be_slice(base, self.bits()).map_err(|_| CryptoError)?;
         let bits = exponent.len() as u32 * 8;

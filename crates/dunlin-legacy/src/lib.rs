@@ -6,8 +6,9 @@
 //! | `rsa` | `rsa` | RSA key exchange together with a pre-shared key (RSA_PSK), over AWS-LC |
 //! | `lab` | `lab` | static RSA, anonymous Diffie-Hellman, DSA, short keys; **they are insecure** |
 //!
-//! A product offers the first two to peers that have nothing better. draft-ietf-tls-deprecate-obsolete-kex forbids RSA key exchange
-//! and discourages finite fields in TLS 1.2. Only the feature `lab` switches the engine's feature `legacy-lab` on.
+//! A product offers the first two to peers that have nothing better. draft-ietf-tls-deprecate-obsolete-kex
+//! forbids RSA key exchange and discourages finite fields in TLS 1.2. Only the feature `lab` switches the
+//! engine's feature `legacy-lab` on.
 #![no_std]
 
 extern crate alloc;

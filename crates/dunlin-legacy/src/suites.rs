@@ -1,6 +1,7 @@
 //! Declares cipher suites in one line each.
 
-/// Declares suites and the list of all of them: name, number, source, hash, AEAD, key exchange and authentication.
+/// Declares suites and the list of all of them: name, number, source, hash, AEAD, key exchange and
+/// authentication.
 macro_rules! suites {
     (
         $(#[doc = $doc:literal])* $all:ident:

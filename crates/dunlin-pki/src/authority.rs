@@ -14,22 +14,24 @@ use crate::{CaSpec, Certificate, CrlSpec, Error, Form, KeyPair, LeafSpec, Purpos
 /// A certificate that may issue others, its private key, and the certificates above it.
 #[derive(Debug)]
 pub struct Authority {
-    /// The authority's own certificate, followed by each issuer. The root is included only if this authority is it.
+    /// The authority's own certificate, followed by each issuer. The root is included only if this authority
+    /// is it.
     chain: Vec<CertificateDer<'static>>,
     key: KeyPair,
     name: Name,
     key_id: Option<OctetString>,
     not_after: SystemTime,
     is_root: bool,
-    /// How many further authorities the known part of the chain allows between this one and a leaf. Negative: the chain
-    /// is too long already. `None`: any number.
+    /// How many further authorities the known part of the chain allows between this one and a leaf. Negative:
+    /// the chain is too long already. `None`: any number.
     path_len: Option<i64>,
 }
 
 /// The certificate chain that a client or server presents, and its private key.
 #[derive(Debug)]
 pub struct Identity {
-    /// The end-entity certificate, then the intermediates in order. The root is left out: the peer must have it already.
+    /// The end-entity certificate, then the intermediates in order. The root is left out: the peer must have
+    /// it already.
     pub chain: Vec<CertificateDer<'static>>,
     /// The private key of the first certificate.
     pub key: KeyPair,
@@ -48,10 +50,12 @@ impl Authority {
         Self::load(vec![certificate], key)
     }
 
-    /// Loads the authority with the private key `key`. Its certificate comes first in `chain`, then those above it.
+    /// Loads the authority with the private key `key`. Its certificate comes first in `chain`, then those
+    /// above it.
     ///
     /// # Errors
-    /// [`Error::Missing`], [`Error::MalformedCertificate`], [`Error::NotAnAuthority`], [`Error::KeyMismatch`].
+    /// [`Error::Missing`], [`Error::MalformedCertificate`], [`Error::NotAnAuthority`],
+    /// [`Error::KeyMismatch`].
     pub fn load(mut chain: Vec<CertificateDer<'static>>, key: KeyPair) -> Result<Self, Error> {
         let malformed = |error: der::Error| Error::MalformedCertificate(error.to_string());
         let first = chain.first().ok_or(Error::missing("certificate"))?;
@@ -78,7 +82,8 @@ impl Authority {
         Ok(Self { chain, key, name, key_id, not_after, is_root, path_len })
     }
 
-    /// Creates an authority under this one. The new one inherits this one's path limit, less one, unless `spec` sets it.
+    /// Creates an authority under this one. The new one inherits this one's path limit, less one, unless
+    /// `spec` sets it.
     ///
     /// # Errors
     /// [`Error::BadSubject`] if its name is empty; [`Error::PathTooLong`].
@@ -124,8 +129,8 @@ impl Authority {
     /// Makes a CRL of this authority, as of now.
     ///
     /// # Errors
-    /// [`Error::NotIssued`] for another authority's certificate; [`Error::OtherIssuer`] for another authority's CRL;
-    /// [`Error::MalformedList`]; [`Error::MalformedCertificate`].
+    /// [`Error::NotIssued`] for another authority's certificate; [`Error::OtherIssuer`] for another
+    /// authority's CRL; [`Error::MalformedList`]; [`Error::MalformedCertificate`].
     pub fn revocation_list(
         &self,
         spec: &CrlSpec<'_>,
@@ -138,12 +143,14 @@ impl Authority {
         &self.chain[0]
     }
 
-    /// The authority's own certificate and those above it, in order. The root is included only if this authority is it.
+    /// The authority's own certificate and those above it, in order. The root is included only if this
+    /// authority is it.
     pub fn chain(&self) -> &[CertificateDer<'static>] {
         &self.chain
     }
 
-    /// The certificates that a peer below this authority sends after its own: [`Authority::chain`], or none for a root.
+    /// The certificates that a peer below this authority sends after its own: [`Authority::chain`], or none
+    /// for a root.
     pub fn chain_below(&self) -> &[CertificateDer<'static>] {
         if self.is_root { &[] } else { &self.chain }
     }
@@ -181,8 +188,8 @@ fn is_self_issued(certificate: &Certificate) -> bool {
     certificate.tbs_certificate().subject() == certificate.tbs_certificate().issuer()
 }
 
-/// How many further authorities `chain` allows below its first certificate (RFC 5280 §4.2.1.9). The walk stops at the
-/// first certificate that did not issue the one before it.
+/// How many further authorities `chain` allows below its first certificate (RFC 5280 §4.2.1.9). The walk
+/// stops at the first certificate that did not issue the one before it.
 fn path_len(chain: &[CertificateDer<'_>]) -> Option<i64> {
     let mut least: Option<i64> = None;
     let mut below: Option<Certificate> = None;

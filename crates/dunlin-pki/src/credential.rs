@@ -50,12 +50,13 @@ pub struct LoadedCredential {
 }
 
 impl LoadedCredential {
-    /// Reads the chain from the file `certificate`, leaf first, and the private key from the file `key`, or from `certificate`
-    /// if `key` is `None`. `side` is the side that uses the credential, and `now` is the current time.
+    /// Reads the chain from the file `certificate`, leaf first, and the private key from the file `key`, or
+    /// from `certificate` if `key` is `None`. `side` is the side that uses the credential, and `now` is the
+    /// current time.
     ///
     /// # Errors
-    /// A file cannot be read, is malformed, or lacks the certificate or the key; the provider cannot use a key of this type; the
-    /// key does not belong to the first certificate ([`Error::KeyMismatch`]).
+    /// A file cannot be read, is malformed, or lacks the certificate or the key; the provider cannot use a
+    /// key of this type; the key does not belong to the first certificate ([`Error::KeyMismatch`]).
     pub fn load(
         certificate: &Path,
         key: Option<&Path>,
@@ -170,7 +171,8 @@ impl Refusal {
     }
 }
 
-/// RFC 5280 §4.2.1.12: a certificate without a list of purposes, or with anyExtendedKeyUsage in it, serves both sides.
+/// RFC 5280 §4.2.1.12: a certificate without a list of purposes, or with anyExtendedKeyUsage in it, serves
+/// both sides.
 fn is_for_others(certificate: &CertificateInfo, side: Side) -> bool {
     let (purposes, wanted) = (&certificate.purposes, purpose(side));
     !purposes.is_empty()

@@ -120,7 +120,8 @@ pub(crate) fn revocation_list(
     }
     let validity = spec.validity.encoded()?;
     let algorithm = signer.key.signature_algorithm()?;
-    // Every CRL carries both extensions (RFC 5280 §5.2). An authority in lean form has no key identifier to give.
+    // Every CRL carries both extensions (RFC 5280 §5.2). An authority in lean form has no key identifier to
+    // give.
     let number = Uint::new(&number.to_be_bytes()).map_err(encoding)?;
     let mut extensions = vec![extension(false, &CrlNumber(number))?];
     extensions.extend(authority_key_identifier(signer.key_id)?);

@@ -1,7 +1,7 @@
 //! The ASN.1 of certificates, built from x509-cert's parts.
 //!
-//! x509-cert's own builder does not suit the lean form. It always adds its profile's extensions. It also writes version 1
-//! where there are no extensions, but TLS requires version 3 (RFC 8446 §4.4.2.2).
+//! x509-cert's own builder does not suit the lean form. It always adds its profile's extensions. It also
+//! writes version 1 where there are no extensions, but TLS requires version 3 (RFC 8446 §4.4.2.2).
 
 use const_oid::AssociatedOid;
 use const_oid::db::rfc5280;
@@ -79,8 +79,8 @@ pub(crate) fn certificate(
     Ok(certificate.to_der().map_err(encoding)?.into())
 }
 
-/// A random serial number of fixed length. Its first two bits are 01, so it is positive and DER drops no leading zeros
-/// (RFC 5280 §4.1.2.2).
+/// A random serial number of fixed length. Its first two bits are 01, so it is positive and DER drops no
+/// leading zeros (RFC 5280 §4.1.2.2).
 fn serial_number(form: Form) -> Result<SerialNumber, Error> {
     let mut bytes = [0; 9];
     aws_lc_rs::rand::fill(&mut bytes).map_err(|_| Error::Crypto)?;
@@ -139,7 +139,8 @@ pub(crate) fn leaf_extensions(
         extensions.push(extension(false, &ExtendedKeyUsage(oids.collect()))?);
     }
     if spec.form == Form::Full {
-        // A leaf issues nothing, so no verifier needs its subject key identifier (draft-ietf-uta-tls13-iot-profile).
+        // A leaf issues nothing, so no verifier needs its subject key identifier
+        // (draft-ietf-uta-tls13-iot-profile).
         extensions.extend(authority_key_identifier(signer_key_id)?);
     }
     Ok(extensions)

@@ -4,8 +4,8 @@ use std::io::ErrorKind;
 
 use crate::{KeyType, RevocationReason};
 
-/// Why a key, certificate or CRL could not be made or read. The text says what is wrong; [`Error::advice`] says what to
-/// do.
+/// Why a key, certificate or CRL could not be made or read. The text says what is wrong; [`Error::advice`]
+/// says what to do.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -227,7 +227,8 @@ fn found(labels: &[String]) -> String {
     }
 }
 
-/// This crate built the value itself, so encoding fails only at a limit of the encoder, e.g. for a name of megabytes.
+/// This crate built the value itself, so encoding fails only at a limit of the encoder, e.g. for a name of
+/// megabytes.
 pub(crate) fn encoding(_: der::Error) -> Error {
     Error::Crypto
 }

@@ -55,7 +55,8 @@ pub struct CertificateInfo {
 /// The description of a public key.
 #[derive(Clone, Debug, Serialize)]
 pub struct PublicKeyInfo {
-    /// Its algorithm and size: `RSA 2048`, `RSA-PSS 2048`, `P-256`, `Ed25519`; for others the name or OID of the algorithm.
+    /// Its algorithm and size: `RSA 2048`, `RSA-PSS 2048`, `P-256`, `Ed25519`; for others the name or OID of
+    /// the algorithm.
     pub algorithm: String,
     /// SHA-256 of the SubjectPublicKeyInfo, in hexadecimal.
     pub sha256: String,
@@ -233,7 +234,8 @@ fn algorithm(spki: &[u8]) -> der::Result<String> {
     })
 }
 
-/// The size of each part. The remainder is called framing: tags and lengths of the structures around the parts.
+/// The size of each part. The remainder is called framing: tags and lengths of the structures around the
+/// parts.
 fn parts(certificate: &Certificate, total: usize) -> der::Result<Vec<Part>> {
     let tbs = certificate.tbs_certificate();
     let mut parts = vec![];

@@ -36,7 +36,8 @@ pub enum KeyType {
     Rsa3072,
     /// RSA with a modulus of 4096 bits.
     Rsa4096,
-    /// RSA with a modulus of 2048 bits, only for signatures with PSS: a key of the type id-RSASSA-PSS (RFC 4055 §1.2).
+    /// RSA with a modulus of 2048 bits, only for signatures with PSS: a key of the type id-RSASSA-PSS (RFC
+    /// 4055 §1.2).
     RsaPss2048,
     /// As [`Self::RsaPss2048`], with a modulus of 3072 bits.
     RsaPss3072,
@@ -256,9 +257,9 @@ impl KeyPair {
         self.typ
     }
 
-    /// The algorithm with which the key signs a certificate (RFC 5758 §3.2, RFC 8410 §3, RFC 9881 §2, RFC 4055 §5). Keys for
-    /// RSA in general use PKCS#1 v1.5: every verifier supports it. PSS takes more bytes, since its parameters appear in the
-    /// certificate twice.
+    /// The algorithm with which the key signs a certificate (RFC 5758 §3.2, RFC 8410 §3, RFC 9881 §2, RFC
+    /// 4055 §5). Keys for RSA in general use PKCS#1 v1.5: every verifier supports it. PSS takes more bytes,
+    /// since its parameters appear in the certificate twice.
     pub(crate) fn signature_algorithm(&self) -> Result<AlgorithmIdentifierOwned, Error> {
         let (oid, parameters) = match self.typ {
             KeyType::Rsa2048 | KeyType::Rsa3072 | KeyType::Rsa4096 => {

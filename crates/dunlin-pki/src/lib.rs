@@ -1,8 +1,9 @@
 //! Makes, reads and describes keys, certificates and certificate revocation lists (CRLs).
 //!
-//! An [`Authority`] is an issuing certificate with its key. An [`Identity`] is the chain and key that a client or server
-//! presents. Certificates come in two forms. [`Form::Full`] follows RFC 5280 to the letter. [`Form::Lean`] is the
-//! smallest that webpki, OpenSSL and GnuTLS accept, for links where each byte costs airtime.
+//! An [`Authority`] is an issuing certificate with its key. An [`Identity`] is the chain and key that a
+//! client or server presents. Certificates come in two forms. [`Form::Full`] follows RFC 5280 to the letter.
+//! [`Form::Lean`] is the smallest that webpki, OpenSSL and GnuTLS accept, for links where each byte costs
+//! airtime.
 //!
 //! ```
 //! use dunlin_pki::{Authority, CaSpec, KeyPair, KeyType, LeafSpec, Validity};
@@ -19,8 +20,8 @@
 //!
 //! [`Authority::revocation_list`] makes a CRL, which revokes certificates of the authority.
 //!
-//! [`LoadedCredential::load`] reads a certificate chain and its key from PEM files for a client or a server, and checks that they
-//! belong together.
+//! [`LoadedCredential::load`] reads a certificate chain and its key from PEM files for a client or a server,
+//! and checks that they belong together.
 //!
 //! This crate validates no chain: the engine does that, with webpki.
 

@@ -25,8 +25,9 @@ pub enum Item {
     RevocationList(CertificateRevocationListDer<'static>),
 }
 
-/// Reads the items of `file`, in order. It skips text around PEM sections, and sections that hold no certificate, key or CRL, such as
-/// parameters and requests. A byte order mark before a section, and blanks after its lines (RFC 7468 §3), change nothing.
+/// Reads the items of `file`, in order. It skips text around PEM sections, and sections that hold no
+/// certificate, key or CRL, such as parameters and requests. A byte order mark before a section, and blanks
+/// after its lines (RFC 7468 §3), change nothing.
 ///
 /// # Errors
 /// [`Error::Empty`] if there is nothing in it; [`Error::UnknownFormat`] if it is neither PEM nor the DER of
@@ -126,8 +127,8 @@ fn section(label: &str) -> Section {
     }
 }
 
-/// The sections that this crate reads, under the labels of RFC 7468 and without what editors and mail programs add, and the labels of
-/// all sections.
+/// The sections that this crate reads, under the labels of RFC 7468 and without what editors and mail
+/// programs add, and the labels of all sections.
 fn sections(file: &[u8]) -> Result<(Zeroizing<Vec<u8>>, Vec<String>), Error> {
     // No section becomes longer: a growing vector would leave unwiped copies of keys behind.
     let mut sections = Zeroizing::new(Vec::with_capacity(file.len() + 1));
@@ -183,8 +184,8 @@ fn sections(file: &[u8]) -> Result<(Zeroizing<Vec<u8>>, Vec<String>), Error> {
     }
 }
 
-/// What stands before `-----BEGIN `, and the label after it. `None` unless the line ends there and the label is one: a line of a key file
-/// that has lost its newlines contains the key, which no message may show.
+/// What stands before `-----BEGIN `, and the label after it. `None` unless the line ends there and the label
+/// is one: a line of a key file that has lost its newlines contains the key, which no message may show.
 fn label_in(line: &[u8]) -> Option<(&[u8], String)> {
     let at = line.windows(BEGIN.len()).position(|window| window == BEGIN)?;
     let (before, rest) = line.split_at_checked(at)?;

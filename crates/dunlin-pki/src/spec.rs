@@ -19,15 +19,18 @@ use crate::{Error, Validity};
 /// How much a certificate contains.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Form {
-    /// Everything that RFC 5280 asks for: key identifiers, key usage, purposes, and a serial number with 70 random bits
-    /// (draft-ietf-uta-tls13-iot-profile).
+    /// Everything that RFC 5280 asks for: key identifiers, key usage, purposes, and a serial number with 70
+    /// random bits (draft-ietf-uta-tls13-iot-profile).
     #[default]
     Full,
     /// The smallest certificate that webpki, OpenSSL and GnuTLS accept. It leaves out
-    /// * the key identifiers (RFC 5280 §4.2.1.1, §4.2.1.2), which help to choose among authorities with the same name;
-    /// * a leaf's key usage, and its purposes unless there is exactly one: without them its use is unrestricted;
-    /// * 24 of the 70 random bits of the serial number. Among n certificates of one authority, two share a number
-    ///   with a probability of about n²/2^47: 0.7 % for a million. Serial numbers matter for revocation only.
+    /// * the key identifiers (RFC 5280 §4.2.1.1, §4.2.1.2), which help to choose among authorities with the
+    ///   same name;
+    /// * a leaf's key usage, and its purposes unless there is exactly one: without them its use is
+    ///   unrestricted;
+    /// * 24 of the 70 random bits of the serial number. Among n certificates of one authority, two share a
+    ///   number with a probability of about n²/2^47: 0.7 % for a million. Serial numbers matter for
+    ///   revocation only.
     Lean,
 }
 
@@ -43,7 +46,8 @@ pub enum Purpose {
 /// The content of an authority's certificate to be made.
 #[derive(Clone, Debug)]
 pub struct CaSpec {
-    /// The authority's name. It must not be empty: it is the issuer's name in other certificates (RFC 5280 §4.1.2.4).
+    /// The authority's name. It must not be empty: it is the issuer's name in other certificates (RFC 5280
+    /// §4.1.2.4).
     pub subject: Subject,
     /// The first and last moment of its validity.
     pub validity: Validity,
@@ -63,7 +67,8 @@ impl CaSpec {
 /// The content of a server's or client's certificate to be made.
 #[derive(Clone, Debug)]
 pub struct LeafSpec {
-    /// The holder's name for people; empty where `names` suffice. Host names belong into `names` only (RFC 9525 §2).
+    /// The holder's name for people; empty where `names` suffice. Host names belong into `names` only (RFC
+    /// 9525 §2).
     pub subject: Subject,
     /// The holder's names for machines: a server's host names and addresses, a client's identifiers.
     pub names: Vec<AltName>,
@@ -174,7 +179,8 @@ impl AltName {
         Some(Self::Dns(name.to_owned()))
     }
 
-    /// Takes a scheme, a colon and printable ASCII, which an IA5String can hold (RFC 3986 §3.1, RFC 5280 §4.2.1.6).
+    /// Takes a scheme, a colon and printable ASCII, which an IA5String can hold (RFC 3986 §3.1, RFC 5280
+    /// §4.2.1.6).
     fn uri(uri: &str) -> Option<Self> {
         let (scheme, rest) = uri.split_once(':')?;
         let scheme_ok = scheme.starts_with(|c: char| c.is_ascii_alphabetic())
@@ -198,8 +204,9 @@ impl AltName {
     }
 }
 
-/// Reads `DNS:name`, `IP:address` or `URI:uri`, as OpenSSL writes them. Without a prefix, the form of the text decides.
-/// Text with a colon is rejected unless it is clearly an IP address or a URI: it may be `host:port` or a misspelt prefix.
+/// Reads `DNS:name`, `IP:address` or `URI:uri`, as OpenSSL writes them. Without a prefix, the form of the
+/// text decides. Text with a colon is rejected unless it is clearly an IP address or a URI: it may be
+/// `host:port` or a misspelt prefix.
 impl FromStr for AltName {
     type Err = Error;
 

@@ -51,8 +51,8 @@ impl Validity {
         Self::days_from(Self::now(), days)
     }
 
-    /// The beginning of a validity that starts "now": an hour ago by the system's clock, so that peers with slow clocks
-    /// accept it.
+    /// The beginning of a validity that starts "now": an hour ago by the system's clock, so that peers with
+    /// slow clocks accept it.
     pub fn now() -> SystemTime {
         let now = SystemTime::now();
         now.checked_sub(BACKDATE).unwrap_or(now)

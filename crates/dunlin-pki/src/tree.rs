@@ -20,8 +20,8 @@ pub struct TreeSpec {
 }
 
 impl TreeSpec {
-    /// A tree in full form, valid for `days` days from now on. The server is called `localhost` and 127.0.0.1, the client
-    /// `device-1`.
+    /// A tree in full form, valid for `days` days from now on. The server is called `localhost` and
+    /// 127.0.0.1, the client `device-1`.
     ///
     /// # Errors
     /// [`Error::TooManyDays`].

@@ -54,9 +54,10 @@ fn webpki_accepts_chains_of_every_key_type_and_form() {
     }
 }
 
-/// Measures leaf and intermediate together, on average over 20 chains, against two limits. `bar` is from a comparison of
-/// identities (X.509, credential, DID): 803, 405 and 342 bytes per certificate. `reached` is the size that the encoding has
-/// reached, far below the bar. An ECDSA signature takes 71.5 bytes on average and 72 at most.
+/// Measures leaf and intermediate together, on average over 20 chains, against two limits. `bar` is from a
+/// comparison of identities (X.509, credential, DID): 803, 405 and 342 bytes per certificate. `reached` is
+/// the size that the encoding has reached, far below the bar. An ECDSA signature takes 71.5 bytes on average
+/// and 72 at most.
 #[test]
 fn lean_chains_stay_within_their_size_limits() {
     const CHAINS: usize = 20;
@@ -136,7 +137,8 @@ fn sizes_of_parts_add_up_to_the_certificate() {
             let info = CertificateInfo::from_der(der).unwrap();
             assert_eq!(info.bytes, der.len());
             assert_eq!(info.parts.iter().map(|part| part.bytes).sum::<usize>(), der.len());
-            // Framing: the version, and tags and lengths of certificate, TBSCertificate and two levels of extensions.
+            // Framing: the version, and tags and lengths of certificate, TBSCertificate and two levels of
+            // extensions.
             let framing = info.parts.last().unwrap();
             assert!(framing.name == "framing" && (11..=21).contains(&framing.bytes), "{framing:?}");
         }

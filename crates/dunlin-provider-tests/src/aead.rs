@@ -122,7 +122,8 @@ pub fn chacha20_poly1305_answer_of_rfc_8439(provider: &CryptoProvider) {
     .check(provider);
 }
 
-/// NIST SP 800-38C appendix C, example 3 (8-byte tag), and NIST's CAVP file VNT128.rsp, case 50 (16-byte tag).
+/// NIST SP 800-38C appendix C, example 3 (8-byte tag), and NIST's CAVP file VNT128.rsp, case 50 (16-byte
+/// tag).
 pub fn ccm_answers_of_nist(provider: &CryptoProvider) {
     Vector {
         algorithm: AeadAlgorithm::Aes128Ccm8,

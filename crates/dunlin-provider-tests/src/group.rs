@@ -109,8 +109,8 @@ pub(crate) fn both_sides(group: &dyn KeyExchangeGroup, sides: [(&str, &str); 2],
     assert_eq!(a.complete(&answer).unwrap().as_bytes(), hex(secret));
 }
 
-/// The points of order 1, 2, 4 and 8 of the curve and its twist, in all their encodings. With any private key they give
-/// zero (RFC 7748 §6.1, RFC 8446 §7.4.2).
+/// The points of order 1, 2, 4 and 8 of the curve and its twist, in all their encodings. With any private key
+/// they give zero (RFC 7748 §6.1, RFC 8446 §7.4.2).
 pub fn x25519_refuses_points_of_small_order(provider: &CryptoProvider) {
     let group = find(provider, NamedGroup::X25519);
     let private = Reproducible::new(3).bytes(32);
@@ -152,7 +152,8 @@ pub fn refuses_points_that_are_not_on_the_curve(provider: &CryptoProvider) {
     }
 }
 
-/// Compressed and hybrid points, the point at infinity, whole SubjectPublicKeyInfos, other lengths, other groups.
+/// Compressed and hybrid points, the point at infinity, whole SubjectPublicKeyInfos, other lengths, other
+/// groups.
 pub fn refuses_other_forms_of_a_share(provider: &CryptoProvider) {
     for name in ALL {
         let group = find(provider, name);
@@ -179,7 +180,8 @@ pub fn refuses_other_forms_of_a_share(provider: &CryptoProvider) {
     }
 }
 
-/// A private key lies between 1 and the order minus 1. Other values are drawn again, a limited number of times.
+/// A private key lies between 1 and the order minus 1. Other values are drawn again, a limited number of
+/// times.
 pub fn draws_again_when_a_key_is_out_of_range(provider: &CryptoProvider) {
     for (name, len, order) in [
         (NamedGroup::SECP256R1, 32, "ffffffff00000000ffffffffffffffffbce6faada7179e84f3b9cac2fc632551"),
@@ -203,7 +205,8 @@ pub fn draws_again_when_a_key_is_out_of_range(provider: &CryptoProvider) {
     }
 }
 
-/// Equal randomness gives equal shares, different randomness different ones. Both sides derive the same secret.
+/// Equal randomness gives equal shares, different randomness different ones. Both sides derive the same
+/// secret.
 pub fn both_sides_agree(provider: &CryptoProvider) {
     for name in ALL {
         let group = find(provider, name);

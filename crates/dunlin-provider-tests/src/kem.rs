@@ -100,7 +100,8 @@ pub fn both_sides_agree(provider: &CryptoProvider) {
     }
 }
 
-/// The order of the two parts in shares and secrets (draft-ietf-tls-ecdhe-mlkem §4). The curve's part works on its own.
+/// The order of the two parts in shares and secrets (draft-ietf-tls-ecdhe-mlkem §4). The curve's part works
+/// on its own.
 pub fn the_parts_of_a_hybrid_are_in_order(provider: &CryptoProvider) {
     for kem in HYBRIDS {
         let curve = kem.curve.unwrap();
@@ -187,8 +188,8 @@ pub fn a_damaged_ciphertext_gives_another_secret(provider: &CryptoProvider) {
     }
 }
 
-/// Both sides check the curve's part as strictly as in a plain group (RFC 8446 §7.4.2): zeros are no point of a NIST curve,
-/// and a point of small order on X25519.
+/// Both sides check the curve's part as strictly as in a plain group (RFC 8446 §7.4.2): zeros are no point of
+/// a NIST curve, and a point of small order on X25519.
 pub fn a_hybrid_refuses_bad_points(provider: &CryptoProvider) {
     for kem in HYBRIDS {
         let curve = kem.curve.unwrap();

@@ -167,7 +167,8 @@ pub fn loads_every_form(provider: &CryptoProvider) {
     }
 }
 
-/// RFC 8410 §10.3: version 1, and version 2 with attributes and public key. RFC 8032 §7.1: seeds with known signatures.
+/// RFC 8410 §10.3: version 1, and version 2 with attributes and public key. RFC 8032 §7.1: seeds with known
+/// signatures.
 pub fn loads_the_ed25519_keys_of_rfc_8410(provider: &CryptoProvider) {
     let version_1 = hex(
         "302e020100300506032b657004220420d4ee72dbf913584ad5b6d8f1f769f8ad3afe7c28cbf1d4fbe097a88f44755842",
@@ -193,7 +194,8 @@ pub fn loads_the_ed25519_keys_of_rfc_8410(provider: &CryptoProvider) {
     }
 }
 
-/// RSA below 2048 bits, unsupported parameters and curves, keys that cannot sign, and keys labelled as another encoding.
+/// RSA below 2048 bits, unsupported parameters and curves, keys that cannot sign, and keys labelled as
+/// another encoding.
 pub fn refuses_unusable_keys(provider: &CryptoProvider) {
     let keys: [(Form, &[u8]); 7] = [
         (Form::Pkcs8, include_bytes!("../fixtures/rsa1024.pkcs8.der")),
@@ -224,8 +226,8 @@ pub fn refuses_damaged_encodings(provider: &CryptoProvider) {
     }
 }
 
-/// Flips a bit anywhere: the key is refused or unchanged. Only a seed of Ed25519 or ML-DSA may become a different key,
-/// whose public key must match.
+/// Flips a bit anywhere: the key is refused or unchanged. Only a seed of Ed25519 or ML-DSA may become a
+/// different key, whose public key must match.
 pub fn never_loads_an_inconsistent_key(provider: &CryptoProvider) {
     for fixture in FIXTURES {
         // Checking an RSA key is slow, so test every 13th byte only.

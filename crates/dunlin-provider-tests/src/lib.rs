@@ -1,10 +1,10 @@
 //! One test suite for every crypto provider.
 //!
-//! [`suite!`] turns every test function of the modules below into a `#[test]` for the given provider. A new provider needs
-//! a test file of a few lines, such as `tests/awslc.rs`.
+//! [`suite!`] turns every test function of the modules below into a `#[test]` for the given provider. A new
+//! provider needs a test file of a few lines, such as `tests/awslc.rs`.
 //!
-//! The expected answers come from the standard named at each vector, from OpenSSL (`fixtures/`, made by `make.sh` there)
-//! and from Project Wycheproof.
+//! The expected answers come from the standard named at each vector, from OpenSSL (`fixtures/`, made by
+//! `make.sh` there) and from Project Wycheproof.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

@@ -37,7 +37,8 @@ pub fn answers_of_fips_197(provider: &CryptoProvider) {
     assert_eq!(mask(provider, AeadAlgorithm::Aes256Gcm, key, sample), hex("8ea2"));
 }
 
-/// The peer chooses the sample, so it can select the last block of ChaCha20's key stream. The answer is OpenSSL's.
+/// The peer chooses the sample, so it can select the last block of ChaCha20's key stream. The answer is
+/// OpenSSL's.
 pub fn last_block_of_chacha20(provider: &CryptoProvider) {
     let answer = mask(
         provider,

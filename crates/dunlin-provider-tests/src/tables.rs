@@ -31,8 +31,8 @@ pub fn default_lists(provider: &CryptoProvider) {
 
 const RSA: AlgorithmIdentifier = alg_id::RSA_ENCRYPTION;
 
-/// The default schemes with the algorithms of key and signature. The order is the order of signature_algorithms that the
-/// engine offers.
+/// The default schemes with the algorithms of key and signature. The order is the order of
+/// signature_algorithms that the engine offers.
 const DEFAULT_SCHEMES: [(SignatureScheme, AlgorithmIdentifier, AlgorithmIdentifier); 10] = [
     (SignatureScheme::ECDSA_SECP256R1_SHA256, alg_id::ECDSA_P256, alg_id::ECDSA_SHA256),
     (SignatureScheme::ECDSA_SECP384R1_SHA384, alg_id::ECDSA_P384, alg_id::ECDSA_SHA384),
@@ -52,7 +52,8 @@ const OTHER_SCHEMES: [(SignatureScheme, AlgorithmIdentifier, AlgorithmIdentifier
     (SignatureScheme::MLDSA65, alg_id::ML_DSA_65, alg_id::ML_DSA_65),
 ];
 
-/// The identifiers of key and signature for RSA-PSS keys, which may lack parameters, or have them with or without NULL.
+/// The identifiers of key and signature for RSA-PSS keys, which may lack parameters, or have them with or
+/// without NULL.
 const fn with_pss_key(
     with_null: AlgorithmIdentifier,
     without: AlgorithmIdentifier,
@@ -61,8 +62,8 @@ const fn with_pss_key(
     [(any, with_null), (any, without), (with_null, with_null), (without, without)]
 }
 
-/// Every scheme has exactly one algorithm, because TLS 1.3 binds the curve to the hash (RFC 8446 §4.2.3). Only RSA-PSS keys
-/// have several identifiers.
+/// Every scheme has exactly one algorithm, because TLS 1.3 binds the curve to the hash (RFC 8446 §4.2.3).
+/// Only RSA-PSS keys have several identifiers.
 pub fn schemes_bind_curve_to_hash(provider: &CryptoProvider) {
     let schemes: Vec<_> = provider
         .signatures

@@ -24,7 +24,8 @@ const RSA_SIGNATURES: [(SignatureScheme, &[u8]); 6] = [
 
 const MESSAGE: &[u8] = b"test";
 
-/// Whether the provider verifies `signature` with an algorithm of `scheme` and the key in a SubjectPublicKeyInfo.
+/// Whether the provider verifies `signature` with an algorithm of `scheme` and the key in a
+/// SubjectPublicKeyInfo.
 pub fn verifies(
     provider: &CryptoProvider,
     scheme: SignatureScheme,
@@ -201,8 +202,8 @@ pub fn refuses_another_salt_length(provider: &CryptoProvider) {
     assert!(!verifies(provider, SignatureScheme::RSA_PSS_RSAE_SHA256, RSA_2048, MESSAGE, signature));
 }
 
-/// A key of the type id-RSASSA-PSS verifies the schemes that its parameters allow, and a key of the type rsaEncryption none of
-/// them (RFC 8446 §4.2.3).
+/// A key of the type id-RSASSA-PSS verifies the schemes that its parameters allow, and a key of the type
+/// rsaEncryption none of them (RFC 8446 §4.2.3).
 pub fn rsa_pss_keys_of_openssl(provider: &CryptoProvider) {
     const KEY: &[u8] = include_bytes!("../fixtures/rsapss2048.spki.der");
     const SHA384_KEY: &[u8] = include_bytes!("../fixtures/rsapss2048_sha384.spki.der");

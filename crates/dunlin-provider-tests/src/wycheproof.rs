@@ -13,7 +13,8 @@ use crate::random::{Reproducible, Script};
 use crate::verify::verifies;
 use crate::{aead as aeads, group, hash};
 
-/// Compares results with the expected ones. `accepted` is false if the input was refused or the answer differs.
+/// Compares results with the expected ones. `accepted` is false if the input was refused or the answer
+/// differs.
 struct Tally {
     what: String,
     checked: usize,

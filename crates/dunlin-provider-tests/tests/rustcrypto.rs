@@ -54,7 +54,8 @@ fn signatures_are_reproducible() {
     }
 }
 
-/// If the public key is the neutral element, one signature verifies for every message. AWS-LC accepts such keys.
+/// If the public key is the neutral element, one signature verifies for every message. AWS-LC accepts such
+/// keys.
 #[test]
 fn refuses_an_ed25519_key_of_small_order() {
     let neutral = hex("0100000000000000000000000000000000000000000000000000000000000000");

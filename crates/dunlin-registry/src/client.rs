@@ -1,8 +1,9 @@
 //! A client of a registry over HTTPS: submits operations, and resolves DIDs with proofs that it verifies.
 //!
-//! The web server is not believed anything: every answer is checked against the registry's key or the validators of its chain, so a false
-//! node can at most withhold answers, or give old ones. A client of several nodes first learns the newest checkpoint that any of them proves; then
-//! it asks one after the other for an answer that is at least as new.
+//! The web server is not believed anything: every answer is checked against the registry's key or the
+//! validators of its chain, so a false node can at most withhold answers, or give old ones. A client of
+//! several nodes first learns the newest checkpoint that any of them proves; then it asks one after the other
+//! for an answer that is at least as new.
 
 use std::fmt;
 use std::sync::Arc;
@@ -29,24 +30,26 @@ use tokio::sync::Mutex;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout, timeout_at};
 
-/// The longest answer of a registry, in bytes: a document of 16 KiB as JSON in JSON, a checkpoint and a proof.
+/// The longest answer of a registry, in bytes: a document of 16 KiB as JSON in JSON, a checkpoint and a
+/// proof.
 const MAX_ANSWER: usize = 64 * 1024;
 
 /// The longest reason that an error repeats, in characters.
 const MAX_REASON: usize = 256;
 
-/// How long each node of a replicated registry may take with a new operation, which all agree on first: a little more than a replica gives
-/// it (10 s).
+/// How long each node of a replicated registry may take with a new operation, which all agree on first: a
+/// little more than a replica gives it (10 s).
 pub const SUBMIT_TIME: Duration = Duration::from_secs(15);
 
 /// How often a resolution is tried again because another one has shown a larger log meanwhile.
 const ATTEMPTS: usize = 3;
 
-/// For how long a client of several nodes does not ask them again which of them has the newest checkpoint: the longest that one node can hide a
-/// change from it.
+/// For how long a client of several nodes does not ask them again which of them has the newest checkpoint:
+/// the longest that one node can hide a change from it.
 pub const SURVEY_AGE: Duration = Duration::from_secs(30);
 
-/// Which part of an operation's time it takes at most to ask all nodes for their checkpoints, with the time to wait for another task that does: half.
+/// Which part of an operation's time it takes at most to ask all nodes for their checkpoints, with the time
+/// to wait for another task that does: half.
 const SURVEY_SHARE: u32 = 2;
 
 /// Why a registry's answer is missing or refused. Every text names the registry's address.
@@ -90,7 +93,8 @@ pub enum ClientError {
         /// The check that failed.
         error: StapleError,
     },
-    /// The registry does not prove that its log begins with what it has shown before. It may show others another history.
+    /// The registry does not prove that its log begins with what it has shown before. It may show others
+    /// another history.
     #[error(
         "{url}: no proof that the log of {new} entries begins with the {old} entries that the registry has shown before ({error}): \
              it may show others another history; keep both checkpoints and report them"
@@ -159,8 +163,8 @@ impl ClientError {
     }
 }
 
-/// Writes two checkpoints that contradict each other to the log, for [`RegistryDocuments::with_report`]. Together they are evidence, if the
-/// registry cannot explain them.
+/// Writes two checkpoints that contradict each other to the log, for [`RegistryDocuments::with_report`].
+/// Together they are evidence, if the registry cannot explain them.
 pub fn log_contradiction(accepted: &SignedCheckpoint, other: &SignedCheckpoint) {
     tracing::error!(
         %accepted,
@@ -187,7 +191,8 @@ struct Seen {
     surveyed: Mutex<Option<Instant>>,
 }
 
-/// A client of one registry, which has one node or several. It believes what [`RegistryDocuments`] believes, and adds to it what it learns.
+/// A client of one registry, which has one node or several. It believes what [`RegistryDocuments`] believes,
+/// and adds to it what it learns.
 #[derive(Clone)]
 pub struct RegistryClient {
     provider: Arc<CryptoProvider>,
@@ -203,9 +208,9 @@ pub struct RegistryClient {
 }
 
 impl RegistryClient {
-    /// A client of the registry whose paths are below `url`, for example `https://registry.example`. The deadline of `https` is that of
-    /// each operation of this client, with all its requests to all nodes. Only a new operation of a replicated registry has more time,
-    /// [`SUBMIT_TIME`] for each node.
+    /// A client of the registry whose paths are below `url`, for example `https://registry.example`. The
+    /// deadline of `https` is that of each operation of this client, with all its requests to all nodes. Only
+    /// a new operation of a replicated registry has more time, [`SUBMIT_TIME`] for each node.
     ///
     /// # Errors
     /// [`HttpsError::Url`]: also plain HTTP is refused.
@@ -231,9 +236,10 @@ impl RegistryClient {
         })
     }
 
-    /// Adds another node of the same registry. It is asked if those before it give no proven answer, and first after it was the one to
-    /// answer; the time for an operation is divided among the nodes that are left. An answer must be as new as the newest checkpoint that any node has
-    /// proven within [`SURVEY_AGE`].
+    /// Adds another node of the same registry. It is asked if those before it give no proven answer, and
+    /// first after it was the one to answer; the time for an operation is divided among the nodes that are
+    /// left. An answer must be as new as the newest checkpoint that any node has proven within
+    /// [`SURVEY_AGE`].
     ///
     /// # Errors
     /// [`HttpsError::Url`].
@@ -264,11 +270,13 @@ impl RegistryClient {
         (self.clock)()
     }
 
-    /// Appends an operation to the registry's log, and verifies that the log has it. An operation may be submitted again if its answer was
-    /// lost. A registry with witnesses shows the operation in resolutions only when they have signed.
+    /// Appends an operation to the registry's log, and verifies that the log has it. An operation may be
+    /// submitted again if its answer was lost. A registry with witnesses shows the operation in resolutions
+    /// only when they have signed.
     ///
     /// # Errors
-    /// [`ClientError`]. Status 409 in [`ClientError::Refused`] means that another operation came first, or that the DID is deactivated.
+    /// [`ClientError`]. Status 409 in [`ClientError::Refused`] means that another operation came first, or
+    /// that the DID is deactivated.
     pub async fn submit(&self, operation: &Operation) -> Result<Submitted, ClientError> {
         let time = match self.documents.trust().log() {
             Some(_) => self.deadline,
@@ -310,8 +318,8 @@ impl RegistryClient {
         Ok(Submitted { number, checkpoint })
     }
 
-    /// The latest document of a DID, with the staple that proves it. What it learns, also that the DID is deactivated, it keeps for
-    /// [`Self::documents`].
+    /// The latest document of a DID, with the staple that proves it. What it learns, also that the DID is
+    /// deactivated, it keeps for [`Self::documents`].
     ///
     /// # Errors
     /// [`ClientError`]; [`StapleError::Deactivated`] in [`ClientError::Proof`] if the DID has ended.
@@ -407,8 +415,9 @@ impl RegistryClient {
         self.ask(self.deadline, answered).await
     }
 
-    /// Asks all nodes for their checkpoints, so that the newest one counts and no single node can show a state before it, or prove with such a
-    /// state that a DID is absent. Returns how much of the time is left.
+    /// Asks all nodes for their checkpoints, so that the newest one counts and no single node can show a
+    /// state before it, or prove with such a state that a DID is absent. Returns how much of the time is
+    /// left.
     async fn survey(&self, time: Duration) -> Duration {
         if self.others.is_empty() {
             return time;
@@ -522,8 +531,8 @@ impl RegistryClient {
         u32::try_from(self.others.len()).unwrap_or(u32::MAX).saturating_add(1)
     }
 
-    /// Asks the nodes in turn, beginning with the one that has answered last, until one has a proven answer. Each has its share of the time that is
-    /// left.
+    /// Asks the nodes in turn, beginning with the one that has answered last, until one has a proven answer.
+    /// Each has its share of the time that is left.
     async fn ask<'a, T, F>(&'a self, time: Duration, ask: impl Fn(&'a str) -> F) -> Result<T, ClientError>
     where
         F: Future<Output = Result<T, ClientError>>,

@@ -1,7 +1,9 @@
-//! Looks up the documents of peers while their handshakes wait: those of `did:dunlin` in registries, those of `did:web` on web servers.
+//! Looks up the documents of peers while their handshakes wait: those of `did:dunlin` in registries, those of
+//! `did:web` on web servers.
 //!
-//! Only the handshake that asks waits, and for a limited time. A verifier asks last: after the proof that the peer sends along, and after what
-//! this side has learnt before. About one DID, one request at a time is under way, however many handshakes wait for it.
+//! Only the handshake that asks waits, and for a limited time. A verifier asks last: after the proof that the
+//! peer sends along, and after what this side has learnt before. About one DID, one request at a time is
+//! under way, however many handshakes wait for it.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -45,8 +47,8 @@ const RETRY_PAUSE: Duration = Duration::from_millis(250);
 /// The most DIDs about which failures are remembered.
 const MAX_REMEMBERED: usize = 1024;
 
-/// How often the issuers of `did:dunlin` and `did:web` are looked up: the longest that a verifier misses the rotation or deactivation of one, while the
-/// registry answers.
+/// How often the issuers of `did:dunlin` and `did:web` are looked up: the longest that a verifier misses the
+/// rotation or deactivation of one, while the registry answers.
 pub const WATCH_TIME: Duration = Duration::from_secs(3600);
 
 /// The most look-ups at the same time. Each has a connection.
@@ -55,7 +57,8 @@ pub const MAX_LOOK_UPS: usize = 64;
 /// The most look-ups at the same time that no handshake waits for, beside the others.
 const MAX_RECHECKS: usize = 8;
 
-/// The pause before a peer is asked about again whose look-up has failed, and the longest one: each is twice the one before.
+/// The pause before a peer is asked about again whose look-up has failed, and the longest one: each is twice
+/// the one before.
 const RECHECK_PAUSE: Duration = Duration::from_secs(5);
 const MAX_RECHECK_PAUSE: Duration = Duration::from_secs(320);
 
@@ -207,7 +210,8 @@ impl LookUps {
         if let (Some(web), "web") = (&self.web, did.method()) {
             return web.resolve(did).await.map(drop);
         }
-        // One after the other, the deadlines of silent registries would add up, and the handshake would end first.
+        // One after the other, the deadlines of silent registries would add up, and the handshake would end
+        // first.
         let mut asked = JoinSet::new();
         for registry in self.registries.iter().filter(|_| did.method() == "dunlin") {
             let (registry, did) = (registry.clone(), did.clone());
@@ -234,8 +238,8 @@ impl LookUps {
         Ok(found.ok_or(LookUpError::Method)??.document)
     }
 
-    /// Looks up the issuers that a verifier with [`Self::resolvers`] trusts, so that it has their documents, and learns when one has another
-    /// document or has ended its DID. Failures are logged.
+    /// Looks up the issuers that a verifier with [`Self::resolvers`] trusts, so that it has their documents,
+    /// and learns when one has another document or has ended its DID. Failures are logged.
     pub async fn look_up_issuers(&self, verifier: &CredentialVerifier) {
         for did in verifier.issuers().filter(|did| self.can_ask(did)) {
             // Handshakes may have taken all places, which must not keep this side from what it has to know.
@@ -324,8 +328,9 @@ impl LookUpAnswers {
         verifier.map_or(Belief::Holds, |verifier| verifier.still_believes(peer, dunlin_tokio::now()))
     }
 
-    /// Asks about a peer that is connected without a verdict of now, such as that of a thawed association. Returns when the verdict on one of
-    /// its identities no longer holds, and never otherwise: drop it when the connection ends. What fails is asked again.
+    /// Asks about a peer that is connected without a verdict of now, such as that of a thawed association.
+    /// Returns when the verdict on one of its identities no longer holds, and never otherwise: drop it when
+    /// the connection ends. What fails is asked again.
     pub async fn ended(&self, negotiated: &Negotiated) {
         tokio::select! {
             () = self.identity_ended(negotiated.peer.as_ref()) => {}
@@ -387,7 +392,8 @@ impl Answers for LookUpAnswers {
                 false => asked.await,
             };
             judged = judge().map_err(|refusal| match looked_up {
-                // Only a refusal for want of the document has to do with the look-up. It may also have told that the DID has ended.
+                // Only a refusal for want of the document has to do with the look-up. It may also have told
+                // that the DID has ended.
                 Err(error) if refusal.wanted() == Some(&did) => {
                     ResolveError::LookUp(did, error.to_string()).into()
                 }

@@ -1,4 +1,5 @@
-//! Keeps the proof of an own DID fresh, which this side sends along in handshakes (`did_proof`), so that its peers need not ask the registry.
+//! Keeps the proof of an own DID fresh, which this side sends along in handshakes (`did_proof`), so that its
+//! peers need not ask the registry.
 
 use std::convert::Infallible;
 use std::fmt;
@@ -17,13 +18,15 @@ use tokio::time::sleep;
 
 use crate::client::{ClientError, RegistryClient};
 
-/// The longest time between two refreshes. A verifier that accepts checkpoints of this age or less needs the network.
+/// The longest time between two refreshes. A verifier that accepts checkpoints of this age or less needs the
+/// network.
 pub const REFRESH_TIME: Duration = Duration::from_secs(3600);
 
 /// The shortest time between two refreshes, however often peers demand a newer proof.
 const MIN_PAUSE: Duration = Duration::from_secs(5);
 
-/// The longest time between two attempts after a failure. The first is [`MIN_PAUSE`], and each further one twice the time before.
+/// The longest time between two attempts after a failure. The first is [`MIN_PAUSE`], and each further one
+/// twice the time before.
 const MAX_RETRY: Duration = Duration::from_secs(320);
 
 /// Why there is no new proof.
@@ -83,8 +86,8 @@ impl Stapler {
         Self { membership, ..self }
     }
 
-    /// Starts with the proof that `other` has, if it is newer and for the same DID, key, registry and membership: the program has read its
-    /// configuration again.
+    /// Starts with the proof that `other` has, if it is newer and for the same DID, key, registry and
+    /// membership: the program has read its configuration again.
     #[must_use]
     pub fn continuing(self, other: &Self) -> Self {
         let registry = |stapler: &Self| stapler.client.documents().trust().origin().to_owned();
@@ -108,7 +111,8 @@ impl Stapler {
         &self.did
     }
 
-    /// Sets the key by which this side proves the DID from now on, for example after a rotation. A proof with another key is not sent.
+    /// Sets the key by which this side proves the DID from now on, for example after a rotation. A proof with
+    /// another key is not sent.
     pub fn set_key(&self, key: PublicKey) {
         let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
         if state.key != key {
@@ -142,8 +146,8 @@ impl Stapler {
         Ok(())
     }
 
-    /// Refreshes the proof before it grows stale, and when a peer demands a newer one. `report` receives each failure that differs from the
-    /// previous one. It never ends: drop it when the program stops.
+    /// Refreshes the proof before it grows stale, and when a peer demands a newer one. `report` receives each
+    /// failure that differs from the previous one. It never ends: drop it when the program stops.
     pub async fn keep_fresh(
         &self,
         provider: &CryptoProvider,
@@ -183,7 +187,8 @@ impl Stapler {
         }
     }
 
-    /// How long the present proof serves without a refresh: half of the time for which it is fresh. `None` without a proof.
+    /// How long the present proof serves without a refresh: half of the time for which it is fresh. `None`
+    /// without a proof.
     fn pause(&self) -> Option<Duration> {
         let now = unsigned(self.client.now());
         let state = self.state.read().unwrap_or_else(PoisonError::into_inner);

@@ -1,4 +1,5 @@
-//! A replica as CometBFT sees it: requests over its socket (ABCI), in order and out of order, and crashes between them.
+//! A replica as CometBFT sees it: requests over its socket (ABCI), in order and out of order, and crashes
+//! between them.
 
 #![allow(clippy::unwrap_used, reason = "a test may fail")]
 
@@ -554,7 +555,8 @@ async fn a_block_on_what_another_process_has_written_stops_the_node() {
     replica.good(COMMIT, new()).await;
 }
 
-/// Clients may take all file descriptors for a while. The limit is the process's, so this test runs in one of its own.
+/// Clients may take all file descriptors for a while. The limit is the process's, so this test runs in one of
+/// its own.
 #[test]
 fn a_want_of_file_descriptors_passes() {
     const CHILD: &str = "DUNLIN_FEW_FILES";

@@ -26,7 +26,8 @@ fn signer(place: &Place) -> NoteSigner {
     NoteSigner::new(&place.provider, &settings.origin, NoteKeyKind::Note, settings.key).unwrap()
 }
 
-/// Two DIDs with three operations each: the entries 0, 2 and 3, and 5, 7 and 8. The others are roots of the state map.
+/// Two DIDs with three operations each: the entries 0, 2 and 3, and 5, 7 and 8. The others are roots of the
+/// state map.
 fn filled(place: &Place) -> Registry {
     let registry = place.open().unwrap();
     for number in [1, 2] {
@@ -53,7 +54,8 @@ fn a_registry_passes_its_audit_while_it_runs() {
     assert_eq!(refused, Err(RegistryError::Checkpoint(unsigned)));
 }
 
-/// Every change of the database fails the audit, and every one that matters for new checkpoints keeps the registry from opening.
+/// Every change of the database fails the audit, and every one that matters for new checkpoints keeps the
+/// registry from opening.
 #[test]
 fn a_damaged_database_is_noticed() {
     let place = Place::new();
@@ -309,7 +311,8 @@ fn a_backup_is_restored_only_with_all_that_was_published() {
     assert!(backup(&to, &from).is_err());
 }
 
-/// SQLite moves commits into its main file later. A copy of the files of a running registry has them beside it.
+/// SQLite moves commits into its main file later. A copy of the files of a running registry has them beside
+/// it.
 #[test]
 fn a_restored_database_has_what_the_audit_has_seen() {
     let place = Place::new();

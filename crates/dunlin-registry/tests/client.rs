@@ -392,7 +392,8 @@ async fn two_histories_of_one_registry_are_noticed() {
     assert_eq!(client.documents().newest().unwrap(), *first.snapshot().checkpoint());
 }
 
-/// The registry's log continues, but ends with the root of a map that has another document with the same number.
+/// The registry's log continues, but ends with the root of a map that has another document with the same
+/// number.
 #[tokio::test]
 async fn two_documents_with_one_number_are_no_deactivation() {
     let place = Place::new();

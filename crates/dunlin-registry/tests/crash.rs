@@ -1,6 +1,6 @@
-//! Kills a registry under load with SIGKILL, again and again, and checks afterwards that it has everything it has acknowledged, and
-//! that every checkpoint it has published is one of the same history. DUNLIN_KILLS says how often (5). SQLite's synchronous writes guard
-//! against power failures, which this test cannot make.
+//! Kills a registry under load with SIGKILL, again and again, and checks afterwards that it has everything it
+//! has acknowledged, and that every checkpoint it has published is one of the same history. DUNLIN_KILLS says
+//! how often (5). SQLite's synchronous writes guard against power failures, which this test cannot make.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may fail")]
 
@@ -31,7 +31,8 @@ fn settings() -> Settings {
     Settings { refresh: Duration::from_secs(1), ..Settings::new(provider, ORIGIN, key) }
 }
 
-/// Submits operations from four threads without end, and prints each acknowledged one and the checkpoint after it.
+/// Submits operations from four threads without end, and prints each acknowledged one and the checkpoint
+/// after it.
 fn child(path: &Path, run: u64) {
     let registry = Registry::open(path, &settings()).unwrap();
     std::thread::scope(|scope| {
@@ -70,7 +71,8 @@ fn entries(registry: &Registry) -> Vec<Vec<u8>> {
     entries
 }
 
-/// Runs a child until it has acknowledged `operations`, kills it, and returns all that it has said until then: numbers, entries, notes.
+/// Runs a child until it has acknowledged `operations`, kills it, and returns all that it has said until
+/// then: numbers, entries, notes.
 fn killed(path: &Path, run: u64, operations: usize) -> Vec<(u64, Vec<u8>, Vec<u8>)> {
     let mut child = Command::new(std::env::current_exe().unwrap())
         .env(CHILD, path)

@@ -1,4 +1,5 @@
-//! Handshakes in which the documents of peers come from a registry: proofs that peers send along, look-ups, and every refusal with its alert.
+//! Handshakes in which the documents of peers come from a registry: proofs that peers send along, look-ups,
+//! and every refusal with its alert.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may fail")]
 
@@ -145,7 +146,8 @@ async fn an_unreachable_registry_refuses_the_peer_and_is_named() {
     hub.refuses(unknown, Alert::UNKNOWN_CA, "is not trusted").await;
 }
 
-/// A registry that accepts connections and stays silent delays the handshake that asks it, and no other one at the same endpoint.
+/// A registry that accepts connections and stays silent delays the handshake that asks it, and no other one
+/// at the same endpoint.
 async fn a_silent_registry_delays_one_handshake_alone(over_udp: bool) {
     let (site, holder) = site_with_did().await;
     let (operator, mut other) = (Operator::new(), site.place.holder(2));
@@ -451,7 +453,8 @@ async fn issuer_and_holder_are_looked_up_in_one_handshake() {
     serve(&of_issuer, "issuer");
     hub().refuses(own(), Alert::BAD_CERTIFICATE, &why("holder")).await;
     serve(&of_holder, "holder");
-    // Also after a look-up, the profile says which signatures of issuers count. The document in which the key is says nothing.
+    // Also after a look-up, the profile says which signatures of issuers count. The document in which the key
+    // is says nothing.
     let web = WebDocuments::new(provider(), HttpsClient::new(node.connector.clone()));
     let look_ups = LookUps::new(Vec::new(), Some(web));
     let verifier = CredentialVerifier::new(provider(), Vec::<DidDocument>::new());
@@ -469,7 +472,8 @@ async fn issuer_and_holder_are_looked_up_in_one_handshake() {
     hub.accepts(own()).await;
 }
 
-/// However many handshakes wait for one DID, one request is under way. A failure serves those who ask at once.
+/// However many handshakes wait for one DID, one request is under way. A failure serves those who ask at
+/// once.
 #[tokio::test]
 async fn look_ups_of_one_did_are_shared() {
     let asked = Arc::new(AtomicUsize::new(0));
@@ -497,7 +501,8 @@ async fn look_ups_of_one_did_are_shared() {
     assert_eq!(asked.load(Ordering::SeqCst), before + 1);
 }
 
-/// The registry's key has signed both histories. The proof of the second one comes along, or the registry answers with it.
+/// The registry's key has signed both histories. The proof of the second one comes along, or the registry
+/// answers with it.
 #[tokio::test]
 async fn a_second_history_is_refused() {
     let (site, holder) = site_with_did().await;
@@ -706,8 +711,8 @@ async fn a_thawed_peer_is_asked_about_in_the_background() {
     }
 }
 
-/// Only the program's own watch says that a registry is silent, after a minute. The clock of this test advances as soon as nothing else
-/// happens.
+/// Only the program's own watch says that a registry is silent, after a minute. The clock of this test
+/// advances as soon as nothing else happens.
 #[tokio::test(start_paused = true)]
 async fn a_registry_without_an_answer_for_a_minute_is_silent() {
     let place = Place::new();

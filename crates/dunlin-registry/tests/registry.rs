@@ -110,7 +110,8 @@ fn a_repeated_operation_is_acknowledged_again() {
     assert_eq!((registry.submit(update), registry.snapshot().size()), (Ok(Receipt { number: 4 }), 6));
 }
 
-/// ECDSA lets anybody make another signature. The receipt's proof is of the bytes in the log, so nobody gets it for others.
+/// ECDSA lets anybody make another signature. The receipt's proof is of the bytes in the log, so nobody gets
+/// it for others.
 #[test]
 fn an_operation_with_another_signature_is_not_acknowledged() {
     let (place, provider) = (Place::new(), dunlin_awslc::provider());
@@ -194,7 +195,8 @@ fn a_full_queue_refuses_instead_of_waiting() {
     assert!(registry.submit(creation).is_ok());
 }
 
-/// The lock is beside the file: a process that reaches the file by another mount does not see it. Removing it has the same effect.
+/// The lock is beside the file: a process that reaches the file by another mount does not see it. Removing it
+/// has the same effect.
 #[test]
 fn two_processes_that_write_sign_one_history() {
     let place = Place::new();

@@ -1,5 +1,6 @@
-//! Replicas of a registry under four real CometBFT nodes (tests/peers/cometbft) on loopback. A client submits at one and asks another, nodes
-//! are killed and come back, and nodes lie. Each node is two processes: CometBFT, and this program as its replica.
+//! Replicas of a registry under four real CometBFT nodes (tests/peers/cometbft) on loopback. A client submits
+//! at one and asks another, nodes are killed and come back, and nodes lie. Each node is two processes:
+//! CometBFT, and this program as its replica.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may fail")]
 
@@ -25,7 +26,8 @@ use liar::Liar;
 use node::{CHILD, Net, now_s};
 use serde_json::json;
 
-/// Asks until the answer is active with this sequence number. A node may be some blocks behind, or not have a proof yet after its start.
+/// Asks until the answer is active with this sequence number. A node may be some blocks behind, or not have a
+/// proof yet after its start.
 async fn until(client: &RegistryClient, did: &Did, sequence: u64) {
     loop {
         match client.resolve(did).await {
@@ -75,7 +77,8 @@ async fn submits_at_one_and_resolves_at_another(net: &Net, holder: &mut Holder) 
         let resolved = staple.verify(&provider(), &did, &trust, None, now_s()).unwrap();
         assert_eq!(&resolved.document, holder.state().document());
     }
-    // A repeated operation is acknowledged again; an invalid one, signed by nobody who may, is refused by all.
+    // A repeated operation is acknowledged again; an invalid one, signed by nobody who may, is refused by
+    // all.
     assert_eq!(submitted(&client, &operation).await.number, 0);
     let mut other = holder.clone();
     let (second, third) = (other.next(), other.next());
@@ -152,7 +155,8 @@ async fn lies_are_refused(net: &Net, holder: &mut Holder) {
     }
 }
 
-/// Two valid signatures of one operation wait in the nodes. A block takes one of them, and no node stops because of the other.
+/// Two valid signatures of one operation wait in the nodes. A block takes one of them, and no node stops
+/// because of the other.
 async fn two_signatures_stop_no_node(net: &Net) {
     let provider = dunlin_awslc::provider();
     let [own, next, recovery] = [(); 3].map(|()| KeyPair::generate(KeyType::P256).unwrap());

@@ -1,10 +1,12 @@
-//! Grows a registry and asks it over HTTPS, with 64 connections that stay open. It checks answers and proofs, and prints what they cost; it
-//! checks no time. In the environment:
+//! Grows a registry and asks it over HTTPS, with 64 connections that stay open. It checks answers and proofs,
+//! and prints what they cost; it checks no time. In the environment:
 //!
-//! - DUNLIN_DIDS: the number of DIDs at the end (200). The registry is measured at every power of ten from 100 on, up to this number.
+//! - DUNLIN_DIDS: the number of DIDs at the end (200). The registry is measured at every power of ten from
+//!   100 on, up to this number.
 //! - DUNLIN_SERVED: how many DIDs the registry behind HTTPS has (200).
 //! - DUNLIN_REQUESTS: how many operations the clients then submit, and ten times as many resolutions (128).
-//! - DUNLIN_SCALE: the directory of the databases, on the disk to measure [default: the system's temporary directory].
+//! - DUNLIN_SCALE: the directory of the databases, on the disk to measure [default: the system's temporary
+//!   directory].
 //!
 //! `make soak` runs it large. Measure with `--release`.
 
@@ -285,8 +287,8 @@ impl Drop for Served {
     }
 }
 
-/// Sends `count` requests over all connections, each after the answer to the previous one of its connection. `check` looks at every 100th
-/// answer; all others must have succeeded.
+/// Sends `count` requests over all connections, each after the answer to the previous one of its connection.
+/// `check` looks at every 100th answer; all others must have succeeded.
 fn load(
     served: &Served,
     what: &str,

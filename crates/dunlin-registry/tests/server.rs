@@ -125,8 +125,8 @@ async fn a_host_that_submits_too_much_must_wait() {
     assert_eq!(site.registry.snapshot().size(), 6);
 }
 
-/// A log never becomes shorter, so the disk has a limit. Holders can still rotate once and end their DIDs, however many creations strangers
-/// have sent.
+/// A log never becomes shorter, so the disk has a limit. Holders can still rotate once and end their DIDs,
+/// however many creations strangers have sent.
 #[tokio::test]
 async fn a_full_registry_has_room_for_one_update_and_the_end_of_each_did() {
     let site = Site::new(Limits { database: 1, ..Limits::default() }).await;

@@ -458,7 +458,8 @@ async fn a_larger_history_is_named_and_kept_as_evidence_and_never_cosigned() {
     running.end().await;
 }
 
-/// The registry shows the new entries of a false log, but not those before them. Its watch does not ask for these in every period.
+/// The registry shows the new entries of a false log, but not those before them. Its watch does not ask for
+/// these in every period.
 #[tokio::test]
 async fn a_log_that_is_shown_in_part_is_examined_once_in_a_while() {
     let place = Place::new();

@@ -1,4 +1,5 @@
-//! Witnesses: one of transparency-dev (tests/peers/witness) cosigns the registry's checkpoints, and refuses a second history.
+//! Witnesses: one of transparency-dev (tests/peers/witness) cosigns the registry's checkpoints, and refuses a
+//! second history.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may fail")]
 
@@ -111,7 +112,8 @@ async fn a_state_is_shown_when_the_witness_has_cosigned_it() {
     let mut clients = [witness.client()];
     let mut holder = place.holder(0);
     let mut newest = None;
-    // The first time without what the witness has seen, then with proofs of consistency; the last state twice.
+    // The first time without what the witness has seen, then with proofs of consistency; the last state
+    // twice.
     for (round, dids) in [0..1, 1..5, 5..300, 0..0].into_iter().enumerate() {
         let begin = registry.snapshot().size();
         let mut operations: Vec<_> = dids.map(|number| place.holder(number + 1).next()).collect();

@@ -140,8 +140,8 @@ struct ChaCha20Mask(Zeroizing<[u8; 32]>);
 impl RecordNumberKey for ChaCha20Mask {
     fn mask(&self, sample: &[u8; 16]) -> [u8; 2] {
         let [c0, c1, c2, c3, nonce @ ..] = *sample;
-        // The stream cipher interface refuses the last block of the key stream, but a peer's sample that begins with
-        // ff ff ff ff selects it. So compute the block directly.
+        // The stream cipher interface refuses the last block of the key stream, but a peer's sample that
+        // begins with ff ff ff ff selects it. So compute the block directly.
         let key: &[u8; 32] = &self.0;
         let mut cipher = ChaChaCore::<chacha20::R20, Ietf>::new(key.into(), &nonce.into());
         cipher.set_block_pos(u32::from_le_bytes([c0, c1, c2, c3]));

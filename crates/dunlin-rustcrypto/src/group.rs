@@ -67,11 +67,12 @@ impl ActiveKeyExchange for X25519Exchange {
     }
 }
 
-/// How often to draw a private key until it is below the order of its group. A draw fails with probability 2^-32 at most
-/// (P-256), so a random source that fails this often is broken.
+/// How often to draw a private key until it is below the order of its group. A draw fails with probability
+/// 2^-32 at most (P-256), so a random source that fails this often is broken.
 const MAX_DRAWS: usize = 4;
 
-/// A curve. `FIRST_BITS` is the mask for the first byte of a private key: the order of P-521 does not fill whole bytes.
+/// A curve. `FIRST_BITS` is the mask for the first byte of a private key: the order of P-521 does not fill
+/// whole bytes.
 struct NistCurve<C, const FIRST_BITS: u8>(NamedGroup, PhantomData<fn() -> C>);
 
 impl<C, const FIRST_BITS: u8> fmt::Debug for NistCurve<C, FIRST_BITS> {

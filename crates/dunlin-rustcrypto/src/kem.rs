@@ -10,8 +10,8 @@ use dunlin::wire::NamedGroup;
 use ml_kem::{B32, Decapsulate, KeyExport, Seed};
 use zeroize::Zeroizing;
 
-/// X25519 combined with ML-KEM-768 (draft-ietf-tls-ecdhe-mlkem): post-quantum, and at least as strong as X25519. The
-/// client's share has 1216 bytes, the server's 1120.
+/// X25519 combined with ML-KEM-768 (draft-ietf-tls-ecdhe-mlkem): post-quantum, and at least as strong as
+/// X25519. The client's share has 1216 bytes, the server's 1120.
 pub static X25519MLKEM768: &dyn KeyExchangeGroup = &HybridGroup {
     name: NamedGroup::X25519MLKEM768,
     order: HybridOrder::KemFirst,
@@ -21,8 +21,8 @@ pub static X25519MLKEM768: &dyn KeyExchangeGroup = &HybridGroup {
     curve: crate::X25519,
 };
 
-/// P-256 combined with ML-KEM-768 (draft-ietf-tls-ecdhe-mlkem): post-quantum, at least as strong as P-256, and made of
-/// algorithms that FIPS approves. The client's share has 1249 bytes, the server's 1153.
+/// P-256 combined with ML-KEM-768 (draft-ietf-tls-ecdhe-mlkem): post-quantum, at least as strong as P-256,
+/// and made of algorithms that FIPS approves. The client's share has 1249 bytes, the server's 1153.
 pub static SECP256R1MLKEM768: &dyn KeyExchangeGroup = &HybridGroup {
     name: NamedGroup::SECP256R1MLKEM768,
     order: HybridOrder::CurveFirst,
@@ -32,8 +32,8 @@ pub static SECP256R1MLKEM768: &dyn KeyExchangeGroup = &HybridGroup {
     curve: crate::SECP256R1,
 };
 
-/// Declares ML-KEM with one set of parameters. A macro, because the library's traits leave out what this needs: keys from a
-/// seed, and encapsulation with given randomness.
+/// Declares ML-KEM with one set of parameters. A macro, because the library's traits leave out what this
+/// needs: keys from a seed, and encapsulation with given randomness.
 macro_rules! ml_kem {
     ($(#[$doc:meta])* $group:ident: $name:ident, $module:ident) => {
         $(#[$doc])*
@@ -87,8 +87,8 @@ macro_rules! ml_kem {
                 }
 
                 fn complete(&self, peer: &[u8]) -> Result<SharedSecret, CryptoError> {
-                    // The conversion checks the length (FIPS 203 §7.3). An invalid ciphertext of that length gives an
-                    // unrelated secret (§6.3).
+                    // The conversion checks the length (FIPS 203 §7.3). An invalid ciphertext of that length
+                    // gives an unrelated secret (§6.3).
                     let ciphertext: &Ciphertext = peer.try_into().map_err(|_| CryptoError)?;
                     let secret = Zeroizing::new(self.key.decapsulate(ciphertext));
                     Ok(SharedSecret::new(secret.to_vec()))
@@ -99,8 +99,10 @@ macro_rules! ml_kem {
 }
 
 ml_kem! {
-    /// ML-KEM-512 (FIPS 203) alone (draft-ietf-tls-mlkem), for slow links: the client's share has 800 bytes, the server's
-    /// 768. No default list has it. A combination with a curve would be safe as long as one of the two is unbroken.
+    /// ML-KEM-512 (FIPS 203) alone (draft-ietf-tls-mlkem), for slow links: the client's share has 800 bytes,
+    /// the server's
+    /// 768. No default list has it. A combination with a curve would be safe as long as one of the two is
+    ///      unbroken.
     ML_KEM_512: MLKEM512, ml_kem_512
 }
 

@@ -1,16 +1,18 @@
 //! Dunlin's crypto provider for microcontrollers, over RustCrypto: `no_std`, no C, no `unsafe` of its own.
 //!
-//! [`provider`] returns the default algorithms. It takes the random source, which only the device knows; `OsRandom` (feature
-//! `getrandom`) is the operating system's. [`TLS13_AES_128_CCM_8_SHA256`] has to be added by name.
+//! [`provider`] returns the default algorithms. It takes the random source, which only the device knows;
+//! `OsRandom` (feature `getrandom`) is the operating system's. [`TLS13_AES_128_CCM_8_SHA256`] has to be added
+//! by name.
 //!
-//! Every algorithm is a `static`, so a program that builds its own [`CryptoProvider`] links only the algorithms that it
-//! names. [`P256_SIGNATURES`] and [`P256_KEY_LOADER`] limit signatures to P-256; [`NO_SIGNATURES`] and [`NO_KEY_LOADER`]
-//! suit devices with pre-shared keys only. RSA is large and slow on such devices: it needs the feature `rsa` (on by
-//! default). ML-DSA-44 takes about 100 kB of stack: ML-DSA needs the feature `ml-dsa` (off by default), and P-521 the feature
-//! `p521` (off by default).
+//! Every algorithm is a `static`, so a program that builds its own [`CryptoProvider`] links only the
+//! algorithms that it names. [`P256_SIGNATURES`] and [`P256_KEY_LOADER`] limit signatures to P-256;
+//! [`NO_SIGNATURES`] and [`NO_KEY_LOADER`] suit devices with pre-shared keys only. RSA is large and slow on
+//! such devices: it needs the feature `rsa` (on by default). ML-DSA-44 takes about 100 kB of stack: ML-DSA
+//! needs the feature `ml-dsa` (off by default), and P-521 the feature `p521` (off by default).
 //!
-//! All randomness comes from the caller's source: ephemeral keys, salts and blinding of RSA, and the hedging of ML-DSA and
-//! ECDSA, whose nonces also depend on key and message (RFC 6979 §3.6). So equal random bytes give equal handshakes.
+//! All randomness comes from the caller's source: ephemeral keys, salts and blinding of RSA, and the hedging
+//! of ML-DSA and ECDSA, whose nonces also depend on key and message (RFC 6979 §3.6). So equal random bytes
+//! give equal handshakes.
 #![no_std]
 #![forbid(unsafe_code)]
 #![warn(clippy::indexing_slicing)]
@@ -66,14 +68,15 @@ pub static TLS13_CHACHA20_POLY1305_SHA256: Tls13CipherSuite =
 pub static TLS13_AES_128_CCM_SHA256: Tls13CipherSuite =
     Tls13CipherSuite { id: CipherSuite::TLS_AES_128_CCM_SHA256, hash: SHA256, aead: AES_128_CCM };
 
-/// `TLS_AES_128_CCM_8_SHA256` (RFC 8446 §B.4), for devices that need its short tag. No default list has it. DTLS must not
-/// use it without further safeguards against forgery (RFC 9147 §4.5.3).
+/// `TLS_AES_128_CCM_8_SHA256` (RFC 8446 §B.4), for devices that need its short tag. No default list has it.
+/// DTLS must not use it without further safeguards against forgery (RFC 9147 §4.5.3).
 pub static TLS13_AES_128_CCM_8_SHA256: Tls13CipherSuite =
     Tls13CipherSuite { id: CipherSuite::TLS_AES_128_CCM_8_SHA256, hash: SHA256, aead: AES_128_CCM_8 };
 
-/// The default algorithms, in the order of preference. Others have to be added by name: `TLS_AES_128_CCM_8_SHA256`,
-/// post-quantum groups such as `X25519MLKEM768` (feature `ml-kem`), whose shares are 2 kB longer than X25519's, `SECP521R1`
-/// (feature `p521`), and the signatures that [`ALL_SIGNATURES`] adds.
+/// The default algorithms, in the order of preference. Others have to be added by name:
+/// `TLS_AES_128_CCM_8_SHA256`, post-quantum groups such as `X25519MLKEM768` (feature `ml-kem`), whose shares
+/// are 2 kB longer than X25519's, `SECP521R1` (feature `p521`), and the signatures that [`ALL_SIGNATURES`]
+/// adds.
 ///
 /// Every secret comes from `random`, so it must be well seeded before the first handshake.
 pub fn provider(random: Arc<dyn SecureRandom>) -> CryptoProvider {

@@ -53,8 +53,8 @@ pub(crate) static RSA_PKCS1_SHA512: &dyn SignatureVerificationAlgorithm = &Algor
     verify: pkcs1_verify::<Sha512>,
 };
 
-/// Algorithms for keys of the type id-RSASSA-PSS: the valid combinations of the identifiers of key and signature for one hash
-/// (RFC 8446 §4.2.3).
+/// Algorithms for keys of the type id-RSASSA-PSS: the valid combinations of the identifiers of key and
+/// signature for one hash (RFC 8446 §4.2.3).
 macro_rules! with_pss_keys {
     ($name:ident, $with_null:ident, $without_null:ident, $hash:ident) => {
         pub(crate) static $name: [&dyn SignatureVerificationAlgorithm; 4] = [

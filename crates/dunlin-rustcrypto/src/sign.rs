@@ -32,8 +32,8 @@ use crate::random::Rng;
 #[cfg(feature = "rsa")]
 use crate::rsa::{is_long_enough, pkcs1_sign, pss_sign};
 
-/// Loads P-256, P-384 and Ed25519 keys. The feature `rsa` adds RSA and RSA-PSS keys of 2048 to 8192 bits, the feature `ml-dsa` seeds of
-/// ML-DSA-44 and ML-DSA-65, the feature `p521` P-521 keys.
+/// Loads P-256, P-384 and Ed25519 keys. The feature `rsa` adds RSA and RSA-PSS keys of 2048 to 8192 bits, the
+/// feature `ml-dsa` seeds of ML-DSA-44 and ML-DSA-65, the feature `p521` P-521 keys.
 pub static KEY_LOADER: &dyn KeyLoader = &Loader(&[
     load::<p256::ecdsa::SigningKey>,
     load::<p384::ecdsa::SigningKey>,

@@ -13,7 +13,8 @@ use crate::rsa::{
     RSA_PSS_SHA384, RSA_PSS_SHA512,
 };
 
-/// The algorithms of every list, and the additional ones that are given: first for chains, then for signature schemes.
+/// The algorithms of every list, and the additional ones that are given: first for chains, then for signature
+/// schemes.
 macro_rules! signatures {
     ([$($chains:tt)*], [$($schemes:tt)*]) => { SignatureAlgorithms {
     all: &[
@@ -65,9 +66,9 @@ macro_rules! signatures {
 /// The default algorithms. RSA keys must have 2048 to 8192 bits.
 pub static SIGNATURES: SignatureAlgorithms = signatures!([], []);
 
-/// Every algorithm: [`SIGNATURES`], and with the features `p521`, `ml-dsa` and `rsa` ECDSA on P-521, ML-DSA-65, and RSA-PSS with keys
-/// of the type id-RSASSA-PSS. Few certificates have such keys, but offering a
-/// scheme makes every ClientHello longer. A profile can choose among the schemes.
+/// Every algorithm: [`SIGNATURES`], and with the features `p521`, `ml-dsa` and `rsa` ECDSA on P-521,
+/// ML-DSA-65, and RSA-PSS with keys of the type id-RSASSA-PSS. Few certificates have such keys, but offering
+/// a scheme makes every ClientHello longer. A profile can choose among the schemes.
 pub static ALL_SIGNATURES: SignatureAlgorithms = signatures!(
     [
         #[cfg(feature = "p521")]

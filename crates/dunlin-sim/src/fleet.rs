@@ -13,8 +13,8 @@ pub trait Simulation {
     fn step(&mut self);
 }
 
-/// Many simulations that run in one virtual time, for example clients, each with its server connection. If they share a
-/// link (`Arc<Mutex<impl Link>>`), they wait for each other, as in a radio cell or on an uplink.
+/// Many simulations that run in one virtual time, for example clients, each with its server connection. If
+/// they share a link (`Arc<Mutex<impl Link>>`), they wait for each other, as in a radio cell or on an uplink.
 #[derive(Debug, Default)]
 pub struct Fleet<T> {
     /// The members.
@@ -30,8 +30,8 @@ impl<T: Simulation> Fleet<T> {
     /// Processes all events in order, up to the time `until`. Returns the time of the last event.
     pub fn run(&mut self, until: Duration) -> Duration {
         let mut last = Duration::ZERO;
-        // An event of one member never changes the next event of another, so each has one entry. The index breaks ties,
-        // so that runs are reproducible.
+        // An event of one member never changes the next event of another, so each has one entry. The index
+        // breaks ties, so that runs are reproducible.
         let next = |(i, member): (usize, &mut T)| member.next().map(|at| Reverse((at, i)));
         let mut events: BinaryHeap<_> = self.members.iter_mut().enumerate().filter_map(next).collect();
         while let Some(Reverse((at, i))) = events.pop() {

@@ -1,12 +1,14 @@
 //! A virtual network: endpoints exchange datagrams or streams over links, in virtual time.
 //!
-//! The simulation never waits or reads a clock. Time advances from one event to the next, so a simulated minute takes only
-//! as long as its computations. If the endpoints draw from [`SeededRandom`], a run is reproducible from its seed.
+//! The simulation never waits or reads a clock. Time advances from one event to the next, so a simulated
+//! minute takes only as long as its computations. If the endpoints draw from [`SeededRandom`], a run is
+//! reproducible from its seed.
 //!
-//! A [`Pair`] exchanges datagrams. A [`TcpPair`] exchanges streams over TCP, with the packets that Linux would send. A [`Network`] has
-//! any number of hosts, with interfaces that change their addresses, and with NATs ([`Nat`]). All are a [`Simulation`]; a [`Fleet`]
-//! runs many. A [`Link`] decides the fate of packets ([`Impaired`]: delay, rate, loss and
-//! more). A [`Medium`] tells what packets cost on Ethernet, 802.15.4, LoRaWAN and NB-IoT.
+//! A [`Pair`] exchanges datagrams. A [`TcpPair`] exchanges streams over TCP, with the packets that Linux
+//! would send. A [`Network`] has any number of hosts, with interfaces that change their addresses, and with
+//! NATs ([`Nat`]). All are a [`Simulation`]; a [`Fleet`] runs many. A [`Link`] decides the fate of packets
+//! ([`Impaired`]: delay, rate, loss and more). A [`Medium`] tells what packets cost on Ethernet, 802.15.4,
+//! LoRaWAN and NB-IoT.
 #![forbid(unsafe_code)]
 
 mod fleet;

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 /// One direction of a path.
 pub trait Link {
-    /// Carries a packet that is sent at the time `at` since the beginning. Returns the packets that arrive, each with its
-    /// delay. A link may lose, change or duplicate the packet.
+    /// Carries a packet that is sent at the time `at` since the beginning. Returns the packets that arrive,
+    /// each with its delay. A link may lose, change or duplicate the packet.
     fn carry(&mut self, at: Duration, packet: Vec<u8>) -> Vec<(Duration, Vec<u8>)>;
 }
 
@@ -43,8 +43,8 @@ pub struct Conditions {
     pub jitter: Duration,
     /// The rate in bits per second; `None`: unlimited.
     pub rate: Option<u64>,
-    /// How many bytes may wait for a link with a rate, besides the packet in transmission; `None`: unlimited. Packets that
-    /// do not fit are lost.
+    /// How many bytes may wait for a link with a rate, besides the packet in transmission; `None`: unlimited.
+    /// Packets that do not fit are lost.
     pub queue: Option<usize>,
     /// The largest packet in bytes; `None`: unlimited. Larger packets are lost.
     pub mtu: Option<usize>,
@@ -95,8 +95,8 @@ impl Link for Impaired {
             return vec![];
         }
         let Some(left) = self.leaves(at, packet.len()) else { return vec![] };
-        // Every packet draws the same number of random values. So changing one probability does not change the random
-        // events of the others.
+        // Every packet draws the same number of random values. So changing one probability does not change
+        // the random events of the others.
         let [lost, reordered, doubled] = [loss, reorder, duplicate].map(|p| self.random.f64() < p);
         let late = jitter.mul_f64(self.random.f64());
         if lost {

@@ -1,4 +1,5 @@
-//! The cost of a packet on a medium: frames, bytes and airtime. Each figure comes from the standard named beside it.
+//! The cost of a packet on a medium: frames, bytes and airtime. Each figure comes from the standard named
+//! beside it.
 
 use std::time::Duration;
 
@@ -79,13 +80,15 @@ pub enum Medium {
         /// The rate in bits per second.
         rate: u64,
     },
-    /// IEEE 802.15.4 at 250 kbit/s (2450 MHz O-QPSK) with short addresses in one PAN, and 6LoWPAN: RFC 6282 with both
-    /// addresses elided, fragments of RFC 4944. Acknowledgements and channel access are not counted.
+    /// IEEE 802.15.4 at 250 kbit/s (2450 MHz O-QPSK) with short addresses in one PAN, and 6LoWPAN: RFC 6282
+    /// with both addresses elided, fragments of RFC 4944. Acknowledgements and channel access are not
+    /// counted.
     Ieee802154,
-    /// LoRaWAN 1.0.4. SCHC compresses the headers to a rule and fragments without acknowledgements (RFC 9011). The pauses
-    /// of the duty cycle are not counted.
+    /// LoRaWAN 1.0.4. SCHC compresses the headers to a rule and fragments without acknowledgements (RFC
+    /// 9011). The pauses of the duty cycle are not counted.
     LoRaWan(LoRaDataRate),
-    /// NB-IoT (3GPP release 13) at its peak rates: one tone of 15 kHz up, all twelve down. ROHC compresses the headers.
+    /// NB-IoT (3GPP release 13) at its peak rates: one tone of 15 kHz up, all twelve down. ROHC compresses
+    /// the headers.
     NbIot {
         /// Whether the packet goes from the device to the network.
         uplink: bool,
@@ -111,12 +114,15 @@ const LORAWAN: usize = 1 + 7 + 1 + 4;
 const SCHC_FRAGMENT: usize = 1;
 const SCHC_LAST: usize = 1 + 4;
 
-/// TS 36.323 §6.2.3, 36.322 §6.2.1.4, 36.321 §6.1.2 and 36.212 §5.1.1: PDCP, RLC in acknowledged mode, MAC, CRC.
+/// TS 36.323 §6.2.3, 36.322 §6.2.1.4, 36.321 §6.1.2 and 36.212 §5.1.1: PDCP, RLC in acknowledged mode, MAC,
+/// CRC.
 const NBIOT: usize = 1 + 2 + 2 + 3;
-/// TS 36.213 tables 16.5.1.2-2 and 16.4.1.5.1-1 (release 13): the largest transport blocks, 1000 bits up, 680 bits down.
+/// TS 36.213 tables 16.5.1.2-2 and 16.4.1.5.1-1 (release 13): the largest transport blocks, 1000 bits up, 680
+/// bits down.
 const NBIOT_UP: usize = 1000 / 8;
 const NBIOT_DOWN: usize = 680 / 8;
-/// The peak rates of release 13, including scheduling, in bits per second (3GPP TR 45.820 §7.3, as published by GSMA).
+/// The peak rates of release 13, including scheduling, in bits per second (3GPP TR 45.820 §7.3, as published
+/// by GSMA).
 const NBIOT_UP_RATE: u64 = 16_900;
 const NBIOT_DOWN_RATE: u64 = 26_150;
 /// RFC 5795: an established context, and the UDP checksum.
@@ -239,12 +245,14 @@ mod tests {
         let two = cost(108);
         assert_eq!(two.frames, 2);
         assert_eq!(two.bytes, 9 + 108 + 2 * 11 + 4 + 5);
-        // The first fragment ends at byte 144 of the packet, 39 of which compression saves. Each other one holds 104.
+        // The first fragment ends at byte 144 of the packet, 39 of which compression saves. Each other one
+        // holds 104.
         assert_eq!((cost(105 - 9 + 104).frames, cost(105 - 9 + 105).frames), (2, 3));
         assert_eq!(cost(107).airtime, Duration::from_micros((6 + 127) * 32));
     }
 
-    /// The expected values come from airtime calculators: full frames of DR0 and DR5, and a frame of 64 bytes at DR5.
+    /// The expected values come from airtime calculators: full frames of DR0 and DR5, and a frame of 64 bytes
+    /// at DR5.
     #[test]
     fn lora_airtime_matches_published_calculators() {
         let cost = |data_rate, payload| Medium::LoRaWan(data_rate).cost(Headers::UDP, payload);

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-/// How a NAT chooses public ports and filters packets: the classical names of RFC 3489 §5, which RFC 4787 §4.1 and §5 replace by
-/// mapping and filtering behaviour.
+/// How a NAT chooses public ports and filters packets: the classical names of RFC 3489 §5, which RFC 4787
+/// §4.1 and §5 replace by mapping and filtering behaviour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum NatKind {
     /// A socket has one public port, to which every host may send.
@@ -61,8 +61,8 @@ struct Mapping {
 }
 
 impl Nat {
-    /// A NAT that forgets a mapping `timeout` after the last packet from inside. Packets from outside do not keep it alive (RFC 4787
-    /// §4.3).
+    /// A NAT that forgets a mapping `timeout` after the last packet from inside. Packets from outside do not
+    /// keep it alive (RFC 4787 §4.3).
     pub fn new(kind: NatKind, public: IpAddr, timeout: Duration, seed: u64) -> Self {
         Self { kind, public, timeout, random: fastrand::Rng::with_seed(seed), mappings: Vec::new() }
     }
@@ -108,7 +108,8 @@ impl Nat {
         Some(SocketAddr::new(self.public, mapping.port))
     }
 
-    /// Lets a packet in at the time `at`. Returns the socket inside that receives it, if there is one and the NAT permits it.
+    /// Lets a packet in at the time `at`. Returns the socket inside that receives it, if there is one and the
+    /// NAT permits it.
     pub fn inbound(&mut self, at: Duration, from: SocketAddr, to: SocketAddr) -> Option<SocketAddr> {
         self.expire(at);
         let mapping = self.mappings.iter().find(|mapping| mapping.port == to.port())?;

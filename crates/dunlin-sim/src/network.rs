@@ -11,10 +11,12 @@ use crate::{Endpoint, Link, Nat, Simulation, Unsettled};
 
 /// A host of a [`Network`]: its sockets, and what uses them.
 pub trait Host {
-    /// Receives a datagram from `from` that was sent to its address `at`. The host ignores ports at which it has no socket.
+    /// Receives a datagram from `from` that was sent to its address `at`. The host ignores ports at which it
+    /// has no socket.
     fn receive(&mut self, now: Now, at: SocketAddr, from: SocketAddr, datagram: &[u8]);
 
-    /// The next datagram to send and its source, if there is one. A datagram from an address that the host does not have is lost.
+    /// The next datagram to send and its source, if there is one. A datagram from an address that the host
+    /// does not have is lost.
     fn poll_transmit(&mut self, now: Now) -> Option<(SocketAddr, Transmit)>;
 
     /// The deadline of the host's next timer on its monotonic clock, if it has one.
@@ -23,11 +25,13 @@ pub trait Host {
     /// Handles the timers whose deadline has come.
     fn handle_timeout(&mut self, now: Now);
 
-    /// Learns the addresses of its interfaces, which have changed, in the order in which they were attached; `None` is down.
+    /// Learns the addresses of its interfaces, which have changed, in the order in which they were attached;
+    /// `None` is down.
     fn set_addresses(&mut self, now: Now, addresses: &[Option<IpAddr>]);
 }
 
-/// A host with one socket that is bound to a port, but to no address: it sends from the first interface that is up.
+/// A host with one socket that is bound to a port, but to no address: it sends from the first interface that
+/// is up.
 #[derive(Debug)]
 pub struct OneSocket<E> {
     /// The user of the socket.
@@ -73,8 +77,8 @@ impl<E: Endpoint> Host for OneSocket<E> {
     }
 }
 
-/// A host with one connection, and a socket for each of its interfaces: [`Local`] counts them in the order in which they were
-/// attached.
+/// A host with one connection, and a socket for each of its interfaces: [`Local`] counts them in the order in
+/// which they were attached.
 pub struct MultiHomed {
     /// The connection, which keeps its error.
     pub connection: DtlsConnection,
@@ -89,8 +93,8 @@ impl MultiHomed {
         Self { connection, port, addresses: Vec::new(), is_attentive: false }
     }
 
-    /// A host that also tells its connection which interfaces are up, in the order in which they were attached, and when an address
-    /// has changed.
+    /// A host that also tells its connection which interfaces are up, in the order in which they were
+    /// attached, and when an address has changed.
     pub const fn attentive(connection: DtlsConnection, port: u16) -> Self {
         Self { connection, port, addresses: Vec::new(), is_attentive: true }
     }
@@ -182,7 +186,8 @@ pub struct NatId(usize);
 /// A change of a network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// The interface gets another address; with `None` it goes down. Packets to its previous address are lost.
+    /// The interface gets another address; with `None` it goes down. Packets to its previous address are
+    /// lost.
     Address(InterfaceId, Option<IpAddr>),
     /// The NAT forgets its mappings.
     Restart(NatId),
@@ -225,8 +230,8 @@ enum Event {
     Change(Change),
 }
 
-/// Hosts that exchange datagrams. Every interface has a link in each direction to one router in the middle, directly or through a
-/// NAT. The router delivers at once what the links have carried.
+/// Hosts that exchange datagrams. Every interface has a link in each direction to one router in the middle,
+/// directly or through a NAT. The router delivers at once what the links have carried.
 pub struct Network<H> {
     /// The current time of all hosts.
     pub now: Now,
@@ -270,8 +275,8 @@ impl<H: Host> Network<H> {
         NatId(self.nats.len() - 1)
     }
 
-    /// Gives a host an interface with an address, behind a NAT if it has one. `up` carries what the host sends, `down` what it
-    /// receives. Addresses behind different NATs may be equal.
+    /// Gives a host an interface with an address, behind a NAT if it has one. `up` carries what the host
+    /// sends, `down` what it receives. Addresses behind different NATs may be equal.
     pub fn attach(
         &mut self,
         host: HostId,

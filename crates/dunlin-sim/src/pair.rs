@@ -100,7 +100,8 @@ impl<O: Copy> Path<O> {
         self.in_flight.keys().next().map(|(at, _)| *at)
     }
 
-    /// Advances the clock to the next arrival. Returns the receiver of the packet, its origin and its content.
+    /// Advances the clock to the next arrival. Returns the receiver of the packet, its origin and its
+    /// content.
     pub(crate) fn arrival(&mut self) -> Option<(Side, O, Vec<u8>)> {
         let ((at, _), arrival) = self.in_flight.pop_first()?;
         self.clock = at;
@@ -119,8 +120,8 @@ pub struct Pair<C, S> {
     pub client: C,
     /// The server.
     pub server: S,
-    /// The client's address, [`CLIENT_ADDRESS`] at first. A change of it simulates another network or NAT. Datagrams to its
-    /// previous addresses are lost.
+    /// The client's address, [`CLIENT_ADDRESS`] at first. A change of it simulates another network or NAT.
+    /// Datagrams to its previous addresses are lost.
     pub client_address: SocketAddr,
     /// The server's address, [`SERVER_ADDRESS`] at first.
     pub server_address: SocketAddr,
@@ -163,7 +164,8 @@ impl<C: Endpoint, S: Endpoint> Pair<C, S> {
         }
     }
 
-    /// Injects a datagram that neither endpoint sent, with the peer's address as its sender. It arrives without delay.
+    /// Injects a datagram that neither endpoint sent, with the peer's address as its sender. It arrives
+    /// without delay.
     pub fn inject(&mut self, to: Side, datagram: Vec<u8>) {
         self.path.launch(to, self.address(to.peer()), Duration::ZERO, datagram);
     }

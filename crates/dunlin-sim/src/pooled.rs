@@ -7,8 +7,9 @@ use dunlin::{Endpoint, Instant, Local, Now, Path, Transmit};
 
 use crate::Host;
 
-/// A host with an endpoint of the engine, whose associations can have ports of their own ([`dunlin::PortScheme`]). Its sockets are bound
-/// to no address: it sends from the first interface that is up.
+/// A host with an endpoint of the engine, whose associations can have ports of their own
+/// ([`dunlin::PortScheme`]). Its sockets are bound to no address: it sends from the first interface that is
+/// up.
 #[derive(Debug)]
 pub struct Pooled {
     /// The endpoint.
@@ -19,8 +20,8 @@ pub struct Pooled {
 }
 
 impl Pooled {
-    /// A host whose first socket is bound to the port `welcome`. The ports of `pool` are added to the endpoint's pool: [`Local`] names
-    /// each by its number, and the first socket by 0.
+    /// A host whose first socket is bound to the port `welcome`. The ports of `pool` are added to the
+    /// endpoint's pool: [`Local`] names each by its number, and the first socket by 0.
     ///
     /// # Errors
     /// The errors of [`Endpoint::add_ports`].

@@ -1,8 +1,9 @@
 //! A client and a server that exchange streams over TCP.
 //!
-//! The TCP is smoltcp's, but it acknowledges when Linux would, because that changes the number of packets. At first Linux
-//! acknowledges every segment at once, in a packet of its own ("quick"). Later it acknowledges when the application has
-//! read. Once the application has answered within a short time, the acknowledgement waits for the next answer.
+//! The TCP is smoltcp's, but it acknowledges when Linux would, because that changes the number of packets. At
+//! first Linux acknowledges every segment at once, in a packet of its own ("quick"). Later it acknowledges
+//! when the application has read. Once the application has answered within a short time, the acknowledgement
+//! waits for the next answer.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -28,7 +29,8 @@ pub trait StreamEndpoint {
     /// The next bytes to send, if there are any.
     fn poll_transmit(&mut self, now: Now) -> Option<Vec<u8>>;
 
-    /// Whether the endpoint will send nothing more. Called when [`StreamEndpoint::poll_transmit`] has returned `None`.
+    /// Whether the endpoint will send nothing more. Called when [`StreamEndpoint::poll_transmit`] has
+    /// returned `None`.
     fn has_ended(&self) -> bool;
 }
 
@@ -61,7 +63,8 @@ impl TcpOptions {
 
 /// The bytes that a socket buffers in each direction; Linux's initial value.
 const BUFFER: usize = 65_536;
-/// Data sent within this time counts as an answer, and an acknowledgement waits this long for one: Linux's TCP_ATO_MIN.
+/// Data sent within this time counts as an answer, and an acknowledgement waits this long for one: Linux's
+/// TCP_ATO_MIN.
 const ANSWER: Duration = Duration::from_millis(40);
 /// How many segments are acknowledged quickly: Linux's TCP_MAX_QUICKACKS.
 const QUICK: u32 = 16;
@@ -169,8 +172,8 @@ struct Host<E> {
     socket: SocketHandle,
     /// Data that the socket has no room for yet.
     waiting: VecDeque<u8>,
-    /// The congestion window in bytes. It only grows, as in slow start, which is enough for a handshake; a loss does not
-    /// shrink it.
+    /// The congestion window in bytes. It only grows, as in slow start, which is enough for a handshake; a
+    /// loss does not shrink it.
     window: usize,
     /// How many more acknowledgements are quick.
     quick: u32,

@@ -13,8 +13,8 @@ pub struct Reply {
     pub close: bool,
 }
 
-/// The application that uses a connection. It is called when the handshake completes, when data arrives, and when the peer
-/// closes. Its arguments are the connection and the new data.
+/// The application that uses a connection. It is called when the handshake completes, when data arrives, and
+/// when the peer closes. Its arguments are the connection and the new data.
 pub trait Application: FnMut(&TlsConnection, &[u8]) -> Reply {}
 
 impl<F: FnMut(&TlsConnection, &[u8]) -> Reply> Application for F {}

@@ -91,7 +91,8 @@ impl ConnectionIds for LongIds {
     }
 }
 
-/// A client makes its datagrams smaller when its ClientHello is lost several times, but a long ID still fits its MTU.
+/// A client makes its datagrams smaller when its ClientHello is lost several times, but a long ID still fits
+/// its MTU.
 #[test]
 fn a_client_takes_a_long_id_after_its_first_hellos_were_lost() {
     for version in VERSIONS {
@@ -123,8 +124,8 @@ fn ids_begin_with_the_node() {
     }
 }
 
-/// The expected mask is HMAC-SHA256 as OpenSSL calculates it:
-/// `printf 'dunlin node of connection id 1\1\2\3\4\5\6\7\10' | openssl dgst -sha256 -mac HMAC -macopt hexkey:0707…`.
+/// The expected mask is HMAC-SHA256 as OpenSSL calculates it: `printf 'dunlin node of connection id
+/// 1\1\2\3\4\5\6\7\10' | openssl dgst -sha256 -mac HMAC -macopt hexkey:0707…`.
 #[test]
 fn masked_ids_name_their_node_to_the_key_alone() {
     let provider = awslc();
@@ -137,7 +138,8 @@ fn masked_ids_name_their_node_to_the_key_alone() {
         assert_eq!(ids.id_len(), NodeMask::ID_LEN);
         let issued: Vec<_> = (0..64).map(|_| ids.issue().unwrap()).collect();
         assert!(issued.iter().all(|id| id.len() == ids.id_len() && ours.node_of(id) == Some(node)));
-        // No byte stays the same, and another key finds other nodes. Each fails by chance once in 2^500 times.
+        // No byte stays the same, and another key finds other nodes. Each fails by chance once in 2^500
+        // times.
         assert!((0..ids.id_len()).all(|at| issued.iter().any(|id| id[at] != issued[0][at])));
         assert!(issued.iter().any(|id| others.node_of(id) != Some(node)));
     }
@@ -289,7 +291,8 @@ fn the_messages_about_ids_need_dtls_13_and_ids() {
     }
 }
 
-/// Two replacements at once: the second one waits for the acknowledgement of the first, and also takes effect at once then.
+/// Two replacements at once: the second one waits for the acknowledgement of the first, and also takes effect
+/// at once then.
 #[test]
 fn a_replacement_that_waits_still_replaces() {
     let mut pair = configs(ProtocolVersion::DTLS1_3, Some(3), Some(4)).pair();

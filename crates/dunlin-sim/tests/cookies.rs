@@ -1,5 +1,5 @@
-//! Cookies: a server that keeps nothing before a client has proven that it receives at its address (RFC 9147 §5.1, RFC 6347
-//! §4.2.1).
+//! Cookies: a server that keeps nothing before a client has proven that it receives at its address (RFC 9147
+//! §5.1, RFC 6347 §4.2.1).
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may fail")]
 
 mod common;
@@ -217,7 +217,8 @@ fn a_server_asks_only_after_the_cookie() {
     }
 }
 
-/// A HelloRetryRequest fixes the cipher suite before the server looks for a PSK. The length of the client's binder tells the hash.
+/// A HelloRetryRequest fixes the cipher suite before the server looks for a PSK. The length of the client's
+/// binder tells the hash.
 #[test]
 fn the_demand_for_a_cookie_leaves_room_for_the_psk() {
     let profile = Profile::builder(awslc()).build().unwrap();
@@ -241,7 +242,8 @@ impl ChooseRetry for Always {
     }
 }
 
-/// A server of several profiles asks for one after the cookie, so any of them may have the suite of the HelloRetryRequest.
+/// A server of several profiles asks for one after the cookie, so any of them may have the suite of the
+/// HelloRetryRequest.
 #[test]
 fn the_demand_for_a_cookie_leaves_room_for_the_profiles() {
     use CipherSuite as S;

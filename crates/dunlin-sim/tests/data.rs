@@ -111,8 +111,8 @@ fn both_sides_can_update_keys_many_times() {
     assert_eq!(pair.server.discarded(), Default::default());
 }
 
-/// Both sides request a KeyUpdate at the same time. Each answers after its own KeyUpdate is acknowledged, so both end two
-/// generations later.
+/// Both sides request a KeyUpdate at the same time. Each answers after its own KeyUpdate is acknowledged, so
+/// both end two generations later.
 #[test]
 fn key_updates_may_cross() {
     let mut pair = Configs::ecdsa(&awslc()).pair();

@@ -187,7 +187,8 @@ fn chooses_the_newest_common_version() {
     }
 }
 
-/// A client that remembers a session of DTLS 1.2 and offers both versions resumes it, or gets DTLS 1.3 from a newer server.
+/// A client that remembers a session of DTLS 1.2 and offers both versions resumes it, or gets DTLS 1.3 from a
+/// newer server.
 #[test]
 fn offers_a_session_of_the_older_version_beside_the_newer_version() {
     let profile = |side, change: fn(ProfileBuilder) -> ProfileBuilder| {
@@ -348,7 +349,8 @@ fn plain(typ: u8, number: u16, body: &[u8]) -> Vec<u8> {
     [&record[..], &message].concat()
 }
 
-/// An attacker who only guesses numbers gets one repetition of a flight in a quarter of the timeout, and no shorter datagrams.
+/// An attacker who only guesses numbers gets one repetition of a flight in a quarter of the timeout, and no
+/// shorter datagrams.
 #[test]
 fn forged_repetitions_repeat_little() {
     let configs = configs().cookies(true);
@@ -369,7 +371,8 @@ fn forged_repetitions_repeat_little() {
     assert!(flight > 1000 && repeated == flight, "{repeated} bytes after {flight}");
 }
 
-/// Sends a client HelloVerifyRequests with this cookie. Returns the number of its ClientHellos, and the alerts that it has sent.
+/// Sends a client HelloVerifyRequests with this cookie. Returns the number of its ClientHellos, and the
+/// alerts that it has sent.
 fn demand_cookies(client: &mut DtlsConnection, cookie: &[u8]) -> (usize, Vec<Vec<u8>>) {
     let address = client.peer_address();
     let (mut hellos, mut alerts) = (0, Vec::new());
@@ -388,7 +391,8 @@ fn demand_cookies(client: &mut DtlsConnection, cookie: &[u8]) -> (usize, Vec<Vec
 const NO_COOKIE: [u8; 3] = [0xfe, 0xff, 0];
 const COOKIE: [u8; 5] = [0xfe, 0xff, 2, 7, 7];
 
-/// A HelloVerifyRequest has a cookie. Further ones are forged, as far as the client knows, and do not end the handshake.
+/// A HelloVerifyRequest has a cookie. Further ones are forged, as far as the client knows, and do not end the
+/// handshake.
 #[test]
 fn a_client_answers_at_most_four_hello_verify_requests() {
     for (cookie, most) in [(&NO_COOKIE[..], 1), (&COOKIE[..], 5)] {
@@ -403,7 +407,8 @@ fn a_client_answers_at_most_four_hello_verify_requests() {
     assert_eq!(pair.client.error(), None);
 }
 
-/// Over a transport on which only the server can have sent them, a server that demands cookies for ever ends the handshake.
+/// Over a transport on which only the server can have sent them, a server that demands cookies for ever ends
+/// the handshake.
 #[test]
 fn a_fifth_demand_for_a_cookie_ends_the_handshake_if_nobody_can_have_forged_it() {
     let mut configs = configs();

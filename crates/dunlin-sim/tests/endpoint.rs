@@ -225,7 +225,8 @@ fn an_incomplete_client_hello_is_dropped_by_a_timer() {
     }
 }
 
-/// A forged fragment of another ClientHello, which the server keeps, does not keep it from repeating its flight.
+/// A forged fragment of another ClientHello, which the server keeps, does not keep it from repeating its
+/// flight.
 #[test]
 fn answers_a_repeated_client_hello_in_fragments_beside_a_forged_fragment() {
     for version in VERSIONS {
@@ -446,7 +447,8 @@ fn datagram(net: &mut Net, at: SocketAddr, id: AssociationId, data: &[u8]) -> Ve
     net.at(at).poll_transmit(NOW).unwrap().datagram
 }
 
-/// RFC 9146 §6: records are delivered. Without migration, the answers go to the address that the handshake has proven.
+/// RFC 9146 §6: records are delivered. Without migration, the answers go to the address that the handshake
+/// has proven.
 #[test]
 fn finds_an_association_by_its_connection_id_from_any_address() {
     for version in VERSIONS {

@@ -64,7 +64,8 @@ fn sweep(net: &mut Net) {
     }
 }
 
-/// Power fails, the devices forget their associations, and their provider gives them new addresses. Neither side has said a word.
+/// Power fails, the devices forget their associations, and their provider gives them new addresses. Neither
+/// side has said a word.
 #[test]
 fn devices_that_have_lost_power_get_in_again_at_the_limit() {
     for version in VERSIONS {
@@ -90,7 +91,8 @@ fn devices_that_have_lost_power_get_in_again_at_the_limit() {
     }
 }
 
-/// A host begins associations at one address, one after the other. With connection IDs, none replaces the previous one.
+/// A host begins associations at one address, one after the other. With connection IDs, none replaces the
+/// previous one.
 #[test]
 fn a_host_holds_no_more_associations_than_its_limit() {
     for version in VERSIONS {
@@ -293,7 +295,8 @@ fn a_new_handshake_displaces_the_oldest_incomplete_one() {
     }
 }
 
-/// Somebody who sees a server's answers to a client can return the cookies of handshakes in the client's name.
+/// Somebody who sees a server's answers to a client can return the cookies of handshakes in the client's
+/// name.
 #[test]
 fn handshakes_in_the_name_of_a_client_do_not_end_its_own() {
     for version in VERSIONS {
@@ -442,7 +445,8 @@ fn a_client_with_another_identity_at_the_same_address_ends_no_association_with_i
     }
 }
 
-/// RFC 9147 §5.11: another host that receives at a client's address must not end its association, unless it proves an identity, too.
+/// RFC 9147 §5.11: another host that receives at a client's address must not end its association, unless it
+/// proves an identity, too.
 #[test]
 fn an_anonymous_client_does_not_supersede_an_authenticated_one() {
     for version in VERSIONS {

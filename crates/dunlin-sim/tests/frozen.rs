@@ -184,7 +184,8 @@ fn an_association_may_rest_through_many_restarts() {
     }
 }
 
-/// How many record numbers of the present epoch were used, which 14 bytes before the end of a frozen association say.
+/// How many record numbers of the present epoch were used, which 14 bytes before the end of a frozen
+/// association say.
 fn used(frozen: &[u8]) -> u64 {
     u64::from_be_bytes(frozen[frozen.len() - 14..][..8].try_into().unwrap())
 }
@@ -328,7 +329,8 @@ fn refuses_bytes_that_are_cut_changed_or_of_another_owner() {
         }
         assert!(thaw(&configs, Side::Server, &[&frozen[..], &[0]].concat()).is_err());
         assert!(thaw(&configs, Side::Client, &frozen).is_err());
-        // The bytes are not authentic by themselves: a changed one may be accepted, but it breaks nothing else.
+        // The bytes are not authentic by themselves: a changed one may be accepted, but it breaks nothing
+        // else.
         for i in 0..frozen.len() {
             let mut changed = frozen.clone();
             changed[i] ^= 0x81;

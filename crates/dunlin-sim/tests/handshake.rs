@@ -49,8 +49,8 @@ fn authenticates_both_sides_by_ecdsa() {
     }
 }
 
-/// An acknowledgement tells the client that the server has its Finished, even if no data follows. Then the client forgets
-/// the previous ticket (docs/handshake-cache.md §3.4).
+/// An acknowledgement tells the client that the server has its Finished, even if no data follows. Then the
+/// client forgets the previous ticket (docs/handshake-cache.md §3.4).
 #[test]
 fn forgets_the_previous_ticket_once_finished_is_acknowledged() {
     let mut configs = Configs::ecdsa(&awslc());

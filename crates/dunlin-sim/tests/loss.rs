@@ -49,7 +49,8 @@ fn connects_over_lossy_links() {
     for (i, loss) in [0.1, 0.2, 0.3].into_iter().enumerate() {
         for (mtu, cookies) in [(300, true), (300, false), (1200, true), (1200, false)] {
             let mut configs = with_tickets().mtu(mtu).cookies(cookies);
-            // With the default, a side gives up about once in a hundred handshakes that lose 30% of their datagrams.
+            // With the default, a side gives up about once in a hundred handshakes that lose 30% of their
+            // datagrams.
             let [first, longest_timeout, give_up] = [1, 60, 3600].map(Duration::from_secs);
             let retransmission = dunlin::Retransmission::new(first, longest_timeout, give_up).unwrap();
             configs.client = configs.client.with_retransmission(retransmission);
@@ -85,7 +86,8 @@ fn replaces_each_lost_datagram() {
                 let [to_client, to_server] = links;
                 let mut pair = pair(&configs, to_client, to_server);
                 connect(&mut pair);
-                // Without the ServerHello the client cannot prove its address, and the server must save bytes.
+                // Without the ServerHello the client cannot prove its address, and the server must save
+                // bytes.
                 let is_hello = by == Side::Server && lost == usize::from(cookies);
                 let most = if is_hello { 5000 } else { 1400 };
                 let took = passed(&pair);
@@ -116,7 +118,8 @@ fn omits_what_the_peer_has_acknowledged() {
     assert!((250..500).contains(&passed(&pair).as_millis()));
 }
 
-/// A server must not use its application keys before it has verified the client's Finished (docs/handshake-cache.md §3.4).
+/// A server must not use its application keys before it has verified the client's Finished
+/// (docs/handshake-cache.md §3.4).
 #[test]
 fn acknowledges_a_part_of_the_last_flight_under_handshake_keys() {
     let configs = Configs::ecdsa(&awslc()).mtu(300);
@@ -194,7 +197,8 @@ fn gives_up_a_client_that_vanishes() {
     assert!(sent(&pair, Side::Client, 0).len() > 5, "it repeats its acknowledgement");
 }
 
-/// A server that closes at once sends no further acknowledgement, but its close_notify shows that it is connected.
+/// A server that closes at once sends no further acknowledgement, but its close_notify shows that it is
+/// connected.
 #[test]
 fn a_close_notify_acknowledges_the_last_flight() {
     let configs = Configs::ecdsa(&awslc());
@@ -227,7 +231,8 @@ fn a_connection_outlives_a_ticket_that_the_client_never_acknowledges() {
     assert_eq!(pair.client.received(), [b"still there"]);
 }
 
-/// The receiver takes messages in order, so the ACK of a KeyUpdate does not mean that it has replaced its keys.
+/// The receiver takes messages in order, so the ACK of a KeyUpdate does not mean that it has replaced its
+/// keys.
 #[test]
 fn a_key_update_waits_for_the_ticket_before_it() {
     let configs = with_tickets();
@@ -244,8 +249,9 @@ fn a_key_update_waits_for_the_ticket_before_it() {
     assert_eq!(pair.client.discarded().no_keys, 0);
 }
 
-/// RFC 9147 §7: a client does not acknowledge what it may still drop. One datagram of the server's tickets is lost, the client gets the
-/// others, and an outage lasts until it drops them. The server then sends all of them again, and later messages arrive, too.
+/// RFC 9147 §7: a client does not acknowledge what it may still drop. One datagram of the server's tickets is
+/// lost, the client gets the others, and an outage lasts until it drops them. The server then sends all of
+/// them again, and later messages arrive, too.
 #[test]
 fn tickets_of_which_a_part_was_lost_arrive_after_an_outage() {
     let outage = Duration::from_secs(300);
@@ -284,8 +290,8 @@ fn tickets_of_which_a_part_was_lost_arrive_after_an_outage() {
     }
 }
 
-/// Any host can send a ClientHello in another host's name. The other host gets at most three times its bytes by
-/// retransmissions, or a single flight.
+/// Any host can send a ClientHello in another host's name. The other host gets at most three times its bytes
+/// by retransmissions, or a single flight.
 #[test]
 fn a_server_retransmits_little_to_an_address_that_nobody_has_proven() {
     let configs = Configs::ecdsa(&awslc());
@@ -313,7 +319,8 @@ fn narrow() -> impl Link + Clone + 'static {
     |_: Duration, packet: Vec<u8>| if packet.len() > 300 { vec![] } else { vec![(DELAY, packet)] }
 }
 
-/// Seed 4114 of the random worlds. Without a cookie, the server sends little before the client has proven its address, and must not waste it on large datagrams.
+/// Seed 4114 of the random worlds. Without a cookie, the server sends little before the client has proven its
+/// address, and must not waste it on large datagrams.
 #[test]
 fn a_server_without_cookies_finds_the_size_of_a_narrow_path() {
     let configs = Configs::of(
@@ -376,8 +383,8 @@ fn discards_datagrams_from_another_address() {
     exchange(&mut pair);
 }
 
-/// RFC 9147 §7.1: without protected records to acknowledge, a client acknowledges nothing, which tells the server that its
-/// ServerHello has arrived. Without a cookie the server may not retransmit before.
+/// RFC 9147 §7.1: without protected records to acknowledge, a client acknowledges nothing, which tells the
+/// server that its ServerHello has arrived. Without a cookie the server may not retransmit before.
 #[test]
 fn an_empty_ack_asks_for_the_rest_of_the_servers_flight() {
     let configs = Configs::ecdsa(&awslc()).mtu(300);

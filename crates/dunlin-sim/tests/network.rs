@@ -112,8 +112,8 @@ impl Post {
     }
 }
 
-/// A server that answers from another port reaches a client only through some NATs. A client that has sent to the other port is
-/// reached through all of them, and behind a symmetric one has another port there.
+/// A server that answers from another port reaches a client only through some NATs. A client that has sent to
+/// the other port is reached through all of them, and behind a symmetric one has another port there.
 #[test]
 fn an_answer_from_another_port_passes_some_nats() {
     let other = SocketAddr::new(SERVER.ip(), PORT + 1);

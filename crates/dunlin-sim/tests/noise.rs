@@ -1,5 +1,5 @@
-//! Datagrams that any attacker can send: garbage, truncated, changed and repeated ones. The engine discards and counts
-//! them, and the connection continues (RFC 9147 §4.5.2).
+//! Datagrams that any attacker can send: garbage, truncated, changed and repeated ones. The engine discards
+//! and counts them, and the connection continues (RFC 9147 §4.5.2).
 #![allow(clippy::unwrap_used, reason = "a test may fail")]
 
 mod common;
@@ -37,8 +37,8 @@ fn discards_garbage() {
             bytes[0] = first.unwrap_or(bytes[0]);
             bytes
         };
-        // Random bytes; then bytes that begin like a DTLS 1.2 record, a handshake record, protected records of four
-        // epochs, and a record with a connection ID.
+        // Random bytes; then bytes that begin like a DTLS 1.2 record, a handshake record, protected records
+        // of four epochs, and a record with a connection ID.
         [None, Some(23), Some(22), Some(0x20), Some(0x2d), Some(0x2e), Some(0x2f), Some(0x30)]
             .map(&mut datagram)
             .to_vec()
@@ -66,7 +66,8 @@ fn discards_truncated_datagrams() {
     }
 }
 
-/// For every byte of every protected record, a datagram with that byte changed arrives before the datagram itself.
+/// For every byte of every protected record, a datagram with that byte changed arrives before the datagram
+/// itself.
 #[test]
 fn discards_changed_datagrams() {
     for provider in providers() {
@@ -163,7 +164,8 @@ fn ignores_plaintext_handshake_messages_after_the_handshake() {
     }
 }
 
-/// RFC 9147 §4.5.3: with short tags, 2^20 forged records end a connection. Both sides replace their keys at half of them, once.
+/// RFC 9147 §4.5.3: with short tags, 2^20 forged records end a connection. Both sides replace their keys at
+/// half of them, once.
 #[test]
 fn replaces_keys_long_before_the_limit_of_forged_records() {
     let mut provider = dunlin_awslc::provider();
@@ -202,7 +204,8 @@ fn hello(typ: u8, number: u8, body: &[u8]) -> Vec<u8> {
     [&header[..], &message].concat()
 }
 
-/// RFC 9147 §4.5.2, RFC 6347 §4.1.2.7: anyone can send a hello that does not parse, so it must not end a handshake.
+/// RFC 9147 §4.5.2, RFC 6347 §4.1.2.7: anyone can send a hello that does not parse, so it must not end a
+/// handshake.
 #[test]
 fn discards_hellos_that_do_not_parse() {
     const CLIENT_HELLO: u8 = 1;
@@ -243,8 +246,8 @@ fn discards_hellos_that_do_not_parse() {
     }
 }
 
-/// A forger who knows the addresses and the numbers of messages sends fragments of other messages. They do not take the place of
-/// those that the peer sends.
+/// A forger who knows the addresses and the numbers of messages sends fragments of other messages. They do
+/// not take the place of those that the peer sends.
 #[test]
 fn forged_fragments_of_hellos_do_not_displace_the_peers() {
     let forged = |_: &[u8]| {

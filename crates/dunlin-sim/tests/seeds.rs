@@ -1,5 +1,5 @@
-//! Random worlds: each seed chooses versions, authentication, settings and a bad network. `DUNLIN_SEEDS` sets how many seeds run
-//! (`make soak` runs 10,000), `DUNLIN_SEED` runs a single one and prints it.
+//! Random worlds: each seed chooses versions, authentication, settings and a bad network. `DUNLIN_SEEDS` sets
+//! how many seeds run (`make soak` runs 10,000), `DUNLIN_SEED` runs a single one and prints it.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may fail")]
 
 mod common;
@@ -257,7 +257,8 @@ fn run(seed: u64, give_up: Duration) -> Vec<Outcome> {
         .collect()
 }
 
-/// Both sides send records over a network that duplicates and reorders. None arrives twice or changed, and all arrive.
+/// Both sides send records over a network that duplicates and reorders. None arrives twice or changed, and
+/// all arrive.
 fn exchange(pair: &mut OwnPair, random: &mut fastrand::Rng, world: &str) {
     let mut seen = [BTreeSet::new(), BTreeSet::new()];
     let record = |i: u8, len: usize| [&[i][..], &vec![i; len]].concat();

@@ -1,5 +1,5 @@
-//! The settings of connections over datagrams: transports that only the peer can send to, patience, full headers, and another MTU. Also the
-//! rules that the tests of BoringSSL have found broken.
+//! The settings of connections over datagrams: transports that only the peer can send to, patience, full
+//! headers, and another MTU. Also the rules that the tests of BoringSSL have found broken.
 #![allow(clippy::unwrap_used, reason = "a test may fail")]
 
 mod common;
@@ -41,7 +41,8 @@ fn receive(client: &mut DtlsConnection, configs: &Configs, datagram: &[u8]) -> R
     client.receive(configs.now, SERVER_ADDRESS, datagram)
 }
 
-/// RFC 9147 §4.5.2: what nothing protects ends a connection only over a transport that no stranger can send to.
+/// RFC 9147 §4.5.2: what nothing protects ends a connection only over a transport that no stranger can send
+/// to.
 #[test]
 fn unprotected_errors_and_alerts_are_fatal_only_if_nobody_can_forge_them() {
     const FATAL: [u8; 2] = [2, 40];
@@ -141,7 +142,8 @@ fn retransmits_in_datagrams_of_the_new_size() {
     assert!(lens[0] > 120 && lens.len() > 2 && lens[1..].iter().all(|len| *len <= 120), "{lens:?}");
 }
 
-/// RFC 9147 §4: the first ClientHello may have the version of DTLS 1.0 in its records, and no later message may.
+/// RFC 9147 §4: the first ClientHello may have the version of DTLS 1.0 in its records, and no later message
+/// may.
 #[test]
 fn records_have_the_oldest_version_until_the_server_chooses_one() {
     // After a HelloVerifyRequest, which chooses none.
@@ -188,7 +190,8 @@ fn drops_the_keys_of_the_previous_epoch_after_four_minutes() {
     assert_eq!(pair.server.discarded().no_keys, 1, "{:?}", pair.server.discarded());
 }
 
-/// A measurement of the round-trip time may change the timeout, also that of a flight on its way (RFC 9147 §5.8.2).
+/// A measurement of the round-trip time may change the timeout, also that of a flight on its way (RFC 9147
+/// §5.8.2).
 #[test]
 fn another_first_timeout_moves_the_deadline() {
     let configs = Configs::ecdsa(&awslc());

@@ -36,7 +36,8 @@ fn exchange_at(pair: &mut OwnPair, now: Now) {
     }
 }
 
-/// RFC 9147 §8: the ACK of a KeyUpdate may get lost, so the receiver keeps the previous keys until the new ones are in use.
+/// RFC 9147 §8: the ACK of a KeyUpdate may get lost, so the receiver keeps the previous keys until the new
+/// ones are in use.
 #[test]
 fn a_device_that_sleeps_after_a_key_update_is_understood_when_it_wakes() {
     let mut pair = connected();

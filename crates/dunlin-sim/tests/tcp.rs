@@ -18,7 +18,8 @@ const RATE: u64 = 1_000_000;
 
 type Pair<C, S> = TcpPair<TlsPeer<C>, TlsPeer<S>>;
 
-/// The client sends a request and closes after the response. The server responds, and closes when the client has closed.
+/// The client sends a request and closes after the response. The server responds, and closes when the client
+/// has closed.
 fn exchange(
     options: TcpOptions,
     mut link: impl FnMut() -> Box<dyn Link>,
@@ -73,7 +74,8 @@ fn segment(sent: &Sent) -> (Side, u8, usize) {
     (sent.by, ip[33], ip.len() - 20 - usize::from(ip[32] >> 4) * 4)
 }
 
-/// Linux acknowledges quickly until a side has answered, and joins a flight with the data after it if they fit.
+/// Linux acknowledges quickly until a side has answered, and joins a flight with the data after it if they
+/// fit.
 #[test]
 fn sends_the_packets_that_linux_would() {
     let mut pair = exchange(TcpOptions::default(), delay);

@@ -2,17 +2,21 @@
 //!
 //! * Sessions of a client: [`MemoryClientSessions`].
 //! * Sessions of a server that keeps them: [`MemoryServerSessions`].
-//! * Tickets that carry the session: [`RotatingTickets`]; a server that accepts early data adds [`MemoryUseOnce`]. Several
-//!   servers share the keys of tickets through Redis, and messages: `SharedTickets` and `SharedLog`, with the feature `redis`.
-//! * The handshake cache: [`MemoryClientCache`], [`MemoryServerCache`], and in the module [`cache`] stores that outlive the process.
+//! * Tickets that carry the session: [`RotatingTickets`]; a server that accepts early data adds
+//!   [`MemoryUseOnce`]. Several servers share the keys of tickets through Redis, and messages:
+//!   `SharedTickets` and `SharedLog`, with the feature `redis`.
+//! * The handshake cache: [`MemoryClientCache`], [`MemoryServerCache`], and in the module [`cache`] stores
+//!   that outlive the process.
 //! * Associations that survive a restart: the module [`frozen`].
 //! * The names of stores in options and configurations: `StoreUrl`, with the features `redis` and `sqlite`.
 //! * Verdicts about certificates that come again: [`RememberedVerdicts`].
 //! * What must never be forgotten: [`RecordFile`].
 //! * Text files as editors write them: the module [`text`].
-//! * Pre-shared keys: the module `psk`, with files that people write (feature `files`) and SQLite (feature `sqlite`).
+//! * Pre-shared keys: the module `psk`, with files that people write (feature `files`) and SQLite (feature
+//!   `sqlite`).
 //!
-//! Every store is bounded, can be shared by any number of connections, and has no clock: the engine passes the time.
+//! Every store is bounded, can be shared by any number of connections, and has no clock: the engine passes
+//! the time.
 #![forbid(unsafe_code)]
 // Look-ups take tickets from unauthenticated peers.
 #![warn(clippy::indexing_slicing)]

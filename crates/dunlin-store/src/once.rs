@@ -9,9 +9,9 @@ use dunlin::early::EARLY_DATA_WINDOW;
 use dunlin::resume::UseOnce;
 use dunlin::{Instant, Now};
 
-/// A register of used tickets in memory, for the servers of one process. A full register refuses the early data of every new
-/// ticket until the flight with the ticket that it could not record is too old. So a flood of early data costs other clients a
-/// round trip, but allows no replay.
+/// A register of used tickets in memory, for the servers of one process. A full register refuses the early
+/// data of every new ticket until the flight with the ticket that it could not record is too old. So a flood
+/// of early data costs other clients a round trip, but allows no replay.
 ///
 /// # Examples
 /// ```
@@ -46,8 +46,8 @@ struct Register {
     known: HashMap<Id, u64>,
     /// The same, earliest first.
     by_date: BTreeSet<(u64, Id)>,
-    /// Until this moment a flight may be fresh although its ticket came before and is not recorded: it came before the start, the
-    /// register was full, or the ticket was forgotten and then the clock went back.
+    /// Until this moment a flight may be fresh although its ticket came before and is not recorded: it came
+    /// before the start, the register was full, or the ticket was forgotten and then the clock went back.
     unknown_until: u64,
 }
 
@@ -83,10 +83,11 @@ const TWO_WINDOWS: Duration = EARLY_DATA_WINDOW.saturating_mul(2);
 impl MemoryUseOnce {
     /// Room for `capacity` tickets at once, each with two copies of 32 bytes and a date.
     ///
-    /// The register does not know which tickets came before `started`. So it refuses every ticket until those would be refused for
-    /// their age (RFC 8446 §8.2), by both clocks: a wall clock that is put forward does not shorten the wait. It also does not know
-    /// flights that were refused before the start because the client's clock was more than [`EARLY_DATA_WINDOW`] ahead. A register
-    /// made by [`Self::with_new_keys`] never accepts those.
+    /// The register does not know which tickets came before `started`. So it refuses every ticket until those
+    /// would be refused for their age (RFC 8446 §8.2), by both clocks: a wall clock that is put forward does
+    /// not shorten the wait. It also does not know flights that were refused before the start because the
+    /// client's clock was more than [`EARLY_DATA_WINDOW`] ahead. A register made by [`Self::with_new_keys`]
+    /// never accepts those.
     pub fn new(capacity: usize, started: Now) -> Self {
         let window = u64::try_from(TWO_WINDOWS.as_millis()).unwrap_or(u64::MAX);
         let register =
@@ -94,7 +95,8 @@ impl MemoryUseOnce {
         Self { register: Mutex::new(register), capacity, started: Some(started.monotonic) }
     }
 
-    /// A register for new ticket keys. It accepts tickets at once, because tickets from before the start cannot be opened.
+    /// A register for new ticket keys. It accepts tickets at once, because tickets from before the start
+    /// cannot be opened.
     pub fn with_new_keys(capacity: usize) -> Self {
         Self { register: Mutex::default(), capacity, started: None }
     }

@@ -24,11 +24,13 @@ const MAX_FILE_LEN: u64 = 1 << 30;
 /// How many bytes wait at most for a disk that refuses them: about 20,000 records of what is known.
 const MAX_WAITING: usize = 1 << 20;
 
-/// Records of one length in a file that only grows. One process uses the file at a time, and holds a lock on a file beside it (`.lock`).
+/// Records of one length in a file that only grows. One process uses the file at a time, and holds a lock on
+/// a file beside it (`.lock`).
 ///
-/// A record is in the file when [`Self::add`] returns, so it outlives the process; it survives a loss of power after the next [`Self::sync`]. A
-/// record that a full disk refuses waits for the next write. A loss of power may cut the last record, which is then dropped. Other damage is an
-/// error: a program that went on without its records would forget what it has to know.
+/// A record is in the file when [`Self::add`] returns, so it outlives the process; it survives a loss of
+/// power after the next [`Self::sync`]. A record that a full disk refuses waits for the next write. A loss of
+/// power may cut the last record, which is then dropped. Other damage is an error: a program that went on
+/// without its records would forget what it has to know.
 pub struct RecordFile {
     path: PathBuf,
     end: Mutex<End>,
@@ -71,10 +73,12 @@ impl End {
 }
 
 impl RecordFile {
-    /// Opens the file, or creates it if it is missing. Returns its records, oldest first, each of this length.
+    /// Opens the file, or creates it if it is missing. Returns its records, oldest first, each of this
+    /// length.
     ///
     /// # Errors
-    /// The file cannot be created, read or locked, belongs to another user, can be written by one, or has other content.
+    /// The file cannot be created, read or locked, belongs to another user, can be written by one, or has
+    /// other content.
     pub fn open(path: &Path, len: usize) -> Result<(Self, Vec<Vec<u8>>), CacheFault> {
         let path = behind_links(path);
         let opened = Self::try_open(&path, len);
@@ -84,8 +88,8 @@ impl RecordFile {
         })
     }
 
-    /// Checks that [`Self::open`] could use the file, and returns its records. It creates and changes nothing and takes no lock, so another
-    /// process may use the file meanwhile. A missing file has no records.
+    /// Checks that [`Self::open`] could use the file, and returns its records. It creates and changes nothing
+    /// and takes no lock, so another process may use the file meanwhile. A missing file has no records.
     ///
     /// # Errors
     /// Those of [`Self::open`], except that root may check the file of another user.
@@ -161,7 +165,8 @@ impl RecordFile {
         written.map_err(|error| self.fault(&error))
     }
 
-    /// Waits until all records are on the disk, and lets another process use the file. No record is added afterwards.
+    /// Waits until all records are on the disk, and lets another process use the file. No record is added
+    /// afterwards.
     ///
     /// # Errors
     /// The disk fails.
@@ -171,7 +176,8 @@ impl RecordFile {
         synced
     }
 
-    /// Adds a record. If the file cannot be written, the record waits for the next [`Self::add`] or [`Self::sync`], within a bound.
+    /// Adds a record. If the file cannot be written, the record waits for the next [`Self::add`] or
+    /// [`Self::sync`], within a bound.
     ///
     /// # Errors
     /// The file cannot be written, for example for lack of space.
@@ -256,7 +262,8 @@ fn read(content: &[u8], len: usize) -> io::Result<(Vec<Vec<u8>>, usize)> {
     if magic != MAGIC {
         return Err(io::Error::other("not a file of records"));
     }
-    // A loss of power can only cut the last record. Bytes that a torn write has left before others would make all later ones unreadable.
+    // A loss of power can only cut the last record. Bytes that a torn write has left before others would make
+    // all later ones unreadable.
     let entries = entries.chunks_exact(len + SUM_LEN);
     let records: Option<Vec<_>> = entries.map(|entry| record_of(entry, len)).collect();
     let damaged = || io::Error::other("damaged: restore it from a backup, or remove it to begin anew");

@@ -7,8 +7,8 @@ use dunlin::Now;
 use dunlin::resume::{ServerSessions, Session};
 use hashlink::LinkedHashMap;
 
-/// A server's sessions in memory, oldest first. A session is removed when it is resumed, when the store is full, or when it
-/// has expired.
+/// A server's sessions in memory, oldest first. A session is removed when it is resumed, when the store is
+/// full, or when it has expired.
 ///
 /// # Examples
 /// ```
@@ -28,14 +28,14 @@ pub struct MemoryServerSessions {
 }
 
 impl MemoryServerSessions {
-    /// Room for `capacity` sessions, at least one. A full store drops the oldest session, which would expire first if all
-    /// sessions have the same lifetime.
+    /// Room for `capacity` sessions, at least one. A full store drops the oldest session, which would expire
+    /// first if all sessions have the same lifetime.
     pub fn new(capacity: usize) -> Self {
         Self { sessions: Mutex::default(), capacity: capacity.max(1) }
     }
 
-    /// Removes the sessions that have expired. The engine never resumes them; this frees their memory and wipes their secrets
-    /// early.
+    /// Removes the sessions that have expired. The engine never resumes them; this frees their memory and
+    /// wipes their secrets early.
     pub fn remove_expired(&self, now: Now) {
         self.lock().retain(|_, session| session.is_fresh(now));
     }

@@ -4,8 +4,8 @@ use std::{fmt, io};
 
 use zeroize::Zeroizing;
 
-/// Why a file cannot be read, and what to do, in the same words everywhere. `advice` is for other reasons than
-/// a missing file.
+/// Why a file cannot be read, and what to do, in the same words everywhere. `advice` is for other reasons
+/// than a missing file.
 pub fn unreadable<'a>(error: &io::Error, advice: &'a str) -> (String, &'a str) {
     match error.kind() {
         io::ErrorKind::NotFound => ("no such file".to_owned(), "check the path"),

@@ -16,21 +16,23 @@ use zeroize::{Zeroize, Zeroizing};
 /// The name only tells the keys of one server apart. It need not be unguessable.
 pub(crate) const KEY_NAME_LEN: usize = 4;
 
-/// How many tickets one key seals. With random nonces of 96 bits, a collision is then less likely than 2^-32 (NIST
-/// SP 800-38D §8.3).
+/// How many tickets one key seals. With random nonces of 96 bits, a collision is then less likely than 2^-32
+/// (NIST SP 800-38D §8.3).
 const MAX_SEALS: u64 = 1 << 32;
 
-/// The number of settings for whose tickets one key of a server with early data is used. A server without the right one tries each, at
-/// the price of an AEAD operation. A server has some settings for each profile, and others after a reload.
+/// The number of settings for whose tickets one key of a server with early data is used. A server without the
+/// right one tries each, at the price of an AEAD operation. A server has some settings for each profile, and
+/// others after a reload.
 const MAX_BOUND: usize = 64;
 
 /// Seals tickets with random keys that change with time.
 ///
-/// A key seals tickets for one period, opens them for one more, and is then wiped. So a ticket can be opened for at least one
-/// period, and an attacker who steals the keys of a running server cannot read resumptions older than two periods.
+/// A key seals tickets for one period, opens them for one more, and is then wiped. So a ticket can be opened
+/// for at least one period, and an attacker who steals the keys of a running server cannot read resumptions
+/// older than two periods.
 ///
-/// A ticket consists of the key's name, a random nonce (a counter would show which tickets a client got together), the
-/// ciphertext and its tag: 32 bytes more than the session.
+/// A ticket consists of the key's name, a random nonce (a counter would show which tickets a client got
+/// together), the ciphertext and its tag: 32 bytes more than the session.
 ///
 /// # Examples
 /// ```
@@ -83,8 +85,8 @@ impl TicketKey {
 }
 
 impl RotatingTickets {
-    /// Keys with a period of [`DEFAULT_LIFETIME`], for the first AEAD of the provider that has a key of 256 bits: so tickets are
-    /// sealed as strongly as the sessions of any suite.
+    /// Keys with a period of [`DEFAULT_LIFETIME`], for the first AEAD of the provider that has a key of 256
+    /// bits: so tickets are sealed as strongly as the sessions of any suite.
     ///
     /// # Errors
     /// The provider has no AEAD with a tag of 16 bytes.
@@ -97,15 +99,16 @@ impl RotatingTickets {
         Ok(Self { provider, aead, period: DEFAULT_LIFETIME, single_use: None, keys: RwLock::default() })
     }
 
-    /// Adds the register of the tickets that come with early data. Without it, servers with these keys neither issue tickets for early
-    /// data nor accept any.
+    /// Adds the register of the tickets that come with early data. Without it, servers with these keys
+    /// neither issue tickets for early data nor accept any.
     #[must_use]
     pub fn with_single_use(mut self, single_use: SingleUse) -> Self {
         self.single_use = Some(single_use);
         self
     }
 
-    /// Sets how long a key seals tickets. Choose at least the lifetime of the tickets: a ticket opens for one to two periods.
+    /// Sets how long a key seals tickets. Choose at least the lifetime of the tickets: a ticket opens for one
+    /// to two periods.
     #[must_use]
     pub const fn with_period(mut self, period: Duration) -> Self {
         self.period = period;

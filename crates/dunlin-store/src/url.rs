@@ -1,4 +1,5 @@
-//! The name of a store in an option or a configuration. Handshake caches and the IDs of frozen files share one grammar.
+//! The name of a store in an option or a configuration. Handshake caches and the IDs of frozen files share
+//! one grammar.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -15,8 +16,9 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// The prefix of a name that stands for the URL in a file.
 const IN_FILE: &str = "redis+file:";
 
-/// The name of a store: `FILE`, `sqlite:FILE`, or the URL of a Redis, `redis://HOST:PORT/DB` or `redis+unix:///PATH?db=DB`. A name with
-/// another kind before its first colon is refused, because a mistyped kind must not become a file name.
+/// The name of a store: `FILE`, `sqlite:FILE`, or the URL of a Redis, `redis://HOST:PORT/DB` or
+/// `redis+unix:///PATH?db=DB`. A name with another kind before its first colon is refused, because a mistyped
+/// kind must not become a file name.
 ///
 /// # Examples
 /// ```
@@ -101,8 +103,8 @@ impl StoreUrl {
         }
     }
 
-    /// The file that `redis+file:FILE` names, which has the URL of a Redis. Only command lines have this form, because other users can see
-    /// the password in a command. `None` if the text has another form.
+    /// The file that `redis+file:FILE` names, which has the URL of a Redis. Only command lines have this
+    /// form, because other users can see the password in a command. `None` if the text has another form.
     ///
     /// # Errors
     /// It names no file.

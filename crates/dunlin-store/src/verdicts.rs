@@ -10,12 +10,14 @@ use dunlin::wire::{CertificateType, DidMethod};
 use dunlin::{Now, PeerIdentity};
 use hashlink::LruCache;
 
-/// A verifier that remembers which credentials another one has accepted. A client that comes again with the same certificates costs a look-up
-/// instead of the verification of their signatures. Such a client still proves that it has the private key.
+/// A verifier that remembers which credentials another one has accepted. A client that comes again with the
+/// same certificates costs a look-up instead of the verification of their signatures. Such a client still
+/// proves that it has the private key.
 ///
-/// It suits verifiers whose verdicts depend on nothing but their settings and the entries, role, algorithms, use and time of a claim, such as
-/// [`X509Trust`](dunlin::auth::X509Trust): what ends a verdict earlier ends its [`Validity`](dunlin::auth::Validity), which is checked each
-/// time, or is what [`Verifier::still_believes`] knows. Refusals are not remembered, nor are claims with a name or a staple.
+/// It suits verifiers whose verdicts depend on nothing but their settings and the entries, role, algorithms,
+/// use and time of a claim, such as [`X509Trust`](dunlin::auth::X509Trust): what ends a verdict earlier ends
+/// its [`Validity`](dunlin::auth::Validity), which is checked each time, or is what
+/// [`Verifier::still_believes`] knows. Refusals are not remembered, nor are claims with a name or a staple.
 ///
 /// # Examples
 /// ```
@@ -35,8 +37,8 @@ pub struct RememberedVerdicts {
 }
 
 impl RememberedVerdicts {
-    /// Remembers `capacity` verdicts of `verifier`, some 500 bytes each, at least one. A new one displaces the one that was not used for the
-    /// longest time.
+    /// Remembers `capacity` verdicts of `verifier`, some 500 bytes each, at least one. A new one displaces
+    /// the one that was not used for the longest time.
     pub fn new(verifier: Arc<dyn Verifier>, capacity: usize) -> Self {
         Self { verifier, accepted: Mutex::new(LruCache::new(capacity.max(1))) }
     }
@@ -70,7 +72,8 @@ impl RememberedVerdicts {
     }
 }
 
-/// SHA-256 of everything in the claim on which a verdict may depend, except for the time. `None` if that is not the same each time.
+/// SHA-256 of everything in the claim on which a verdict may depend, except for the time. `None` if that is
+/// not the same each time.
 fn id(claim: &Claim<'_>) -> Option<[u8; 32]> {
     let Claim { entries, peer, name, ocsp_response, did_proof, credential_status, algorithms, usage, .. } =
         claim;

@@ -69,7 +69,8 @@ fn seen(typ: KeyType) -> (CachedPeer, CachedServer) {
     (seen.client.lock().unwrap().take().unwrap(), seen.server.lock().unwrap().take().unwrap())
 }
 
-/// Another client of some issuer. In its bytes, the issuer follows the version, and the fingerprint follows the issuer.
+/// Another client of some issuer. In its bytes, the issuer follows the version, and the fingerprint follows
+/// the issuer.
 fn another(peer: &CachedPeer, issuer: u8, number: u32) -> CachedPeer {
     let mut bytes = peer.to_bytes().unwrap();
     let holder = holder_at(&bytes);
@@ -121,7 +122,8 @@ fn keeps_a_hundred_thousand_clients_in_little_memory() {
     }
 }
 
-/// A flood of one issuer's clients does not evict the clients of another issuer, and its bytes are bounded, too.
+/// A flood of one issuer's clients does not evict the clients of another issuer, and its bytes are bounded,
+/// too.
 #[test]
 fn a_flood_evicts_only_its_own_issuer() {
     let _alone = ALONE.lock();
@@ -134,7 +136,8 @@ fn a_flood_evicts_only_its_own_issuer() {
     assert_eq!(store.len(), 1000);
     assert!((0..100).all(|n| there(1, n)));
     assert!((MANY - 900..MANY).all(|n| there(2, n)) && !there(2, MANY - 901));
-    // Two equal groups share the capacity: a new client evicts from the larger group, in the end from its own.
+    // Two equal groups share the capacity: a new client evicts from the larger group, in the end from its
+    // own.
     (100..2000).for_each(|n| put(1, n));
     assert_eq!((0..2000).filter(|n| there(1, *n)).count(), 500);
     assert_eq!((0..MANY).filter(|n| there(2, *n)).count(), 500);
@@ -147,8 +150,8 @@ fn a_flood_evicts_only_its_own_issuer() {
     assert!(small.find(&ticket(1, 999, 0)).is_some());
 }
 
-/// If bytes are the limit, a new client evicts only as many of the oldest clients as it needs, in any order of arrival. The heap stays near
-/// the limit, also while entries of one length replace those of another.
+/// If bytes are the limit, a new client evicts only as many of the oldest clients as it needs, in any order
+/// of arrival. The heap stays near the limit, also while entries of one length replace those of another.
 #[test]
 fn a_new_client_evicts_only_a_few() {
     let _alone = ALONE.lock();
@@ -186,7 +189,8 @@ fn a_new_client_evicts_only_a_few() {
     assert_eq!((0..30_000).filter(found).count(), store.len());
 }
 
-/// Among the clients of an issuer, the one that proved its key longest ago is evicted. A look-up does not change the order.
+/// Among the clients of an issuer, the one that proved its key longest ago is evicted. A look-up does not
+/// change the order.
 #[test]
 fn keeps_a_new_client() {
     let _alone = ALONE.lock();
@@ -207,7 +211,8 @@ fn keeps_a_new_client() {
     assert_eq!(store.len(), 3);
 }
 
-/// A new ticket replaces the proven one, and the other one stays. Without a proven ticket, the newest one stays.
+/// A new ticket replaces the proven one, and the other one stays. Without a proven ticket, the newest one
+/// stays.
 #[test]
 fn a_new_ticket_replaces_the_proven_one() {
     let _alone = ALONE.lock();
@@ -230,7 +235,8 @@ fn a_new_ticket_replaces_the_proven_one() {
     assert_eq!(store.len(), 1);
 }
 
-/// A client has one entry for its key, whatever else its certificate says and whoever issued it. A ticket is bound to one Certificate.
+/// A client has one entry for its key, whatever else its certificate says and whoever issued it. A ticket is
+/// bound to one Certificate.
 #[test]
 fn keeps_one_entry_for_each_client() {
     let _alone = ALONE.lock();
@@ -408,8 +414,8 @@ fn numbered(server: &CachedServer, number: u32) -> CachedServer {
     CachedServer::from_bytes(&bytes, settings).unwrap()
 }
 
-/// A full cache evicts from the name with most entries; among equal names, from the one that changed longest ago. It evicts the least
-/// recently used entry of that name, or of all names if each has one entry.
+/// A full cache evicts from the name with most entries; among equal names, from the one that changed longest
+/// ago. It evicts the least recently used entry of that name, or of all names if each has one entry.
 #[test]
 fn a_client_evicts_in_order_of_use() {
     let _alone = ALONE.lock();

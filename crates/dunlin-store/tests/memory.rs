@@ -254,7 +254,8 @@ fn a_full_register_forgets_only_expired_tickets() {
     assert!(!register.first_use(over, &[4; 32], 2 * until));
 }
 
-/// RFC 8446 §8.2: when the register has room again, it still refuses a ticket that it refused when it was full.
+/// RFC 8446 §8.2: when the register has room again, it still refuses a ticket that it refused when it was
+/// full.
 #[test]
 fn a_full_register_keeps_refusing_a_ticket() {
     let register = MemoryUseOnce::with_new_keys(1);

@@ -1,4 +1,5 @@
-//! Keys in files and in SQLite: parsing, errors, comments that survive a change, and servers that follow changes.
+//! Keys in files and in SQLite: parsing, errors, comments that survive a change, and servers that follow
+//! changes.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may fail")]
 
 use std::fs::{self, File};
@@ -355,7 +356,8 @@ fn a_server_follows_the_files_that_its_file_names() {
 
 const STARVED: &str = "DUNLIN_TEST_STARVED";
 
-/// The child process of the next test, not a test by itself. It may open only a few files, and changes its key file.
+/// The child process of the next test, not a test by itself. It may open only a few files, and changes its
+/// key file.
 #[test]
 fn starved() {
     if std::env::var_os(STARVED).is_none() {

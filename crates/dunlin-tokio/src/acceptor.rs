@@ -59,9 +59,10 @@ impl TlsAcceptor {
         self
     }
 
-    /// Chooses the configuration for every client by its ClientHello, which is not authenticated. `None` refuses the client, and so does
-    /// a reason ([`dunlin::error::PeerIncompatible`]) instead of `Ok(config)`, with its alert. For an asynchronous choice, set
-    /// [`ServerConfig::with_profile_choice`] and answer the question instead.
+    /// Chooses the configuration for every client by its ClientHello, which is not authenticated. `None`
+    /// refuses the client, and so does a reason ([`dunlin::error::PeerIncompatible`]) instead of
+    /// `Ok(config)`, with its alert. For an asynchronous choice, set [`ServerConfig::with_profile_choice`]
+    /// and answer the question instead.
     #[must_use]
     pub fn with_profiles<C: Into<Answer>>(
         mut self,
@@ -72,12 +73,12 @@ impl TlsAcceptor {
         self
     }
 
-    /// Chooses the configuration of every client that has an identity, for a server of [`dunlin::ServerProfiles`]. The profile that serves
-    /// the client must have at least the rank of this one. `None` refuses the client. For an asynchronous choice, answer the question
-    /// instead.
+    /// Chooses the configuration of every client that has an identity, for a server of
+    /// [`dunlin::ServerProfiles`]. The profile that serves the client must have at least the rank of this
+    /// one. `None` refuses the client. For an asynchronous choice, answer the question instead.
     ///
-    /// A renegotiation to a weaker profile runs while the connection is in use, when no answers are possible: it ends the connection
-    /// if this profile has [`dunlin::PskSource::Ask`] or a verifier that asks.
+    /// A renegotiation to a weaker profile runs while the connection is in use, when no answers are possible:
+    /// it ends the connection if this profile has [`dunlin::PskSource::Ask`] or a verifier that asks.
     #[must_use]
     pub fn with_client_profiles(
         mut self,
@@ -87,7 +88,8 @@ impl TlsAcceptor {
         self
     }
 
-    /// Sets who answers questions that the configuration leaves open. Without answers, a question ends the handshake.
+    /// Sets who answers questions that the configuration leaves open. Without answers, a question ends the
+    /// handshake.
     #[must_use]
     pub fn with_answers(mut self, answers: impl Answers + 'static) -> Self {
         self.options.answers = Some(Arc::new(answers));
@@ -109,19 +111,21 @@ impl TlsAcceptor {
         self
     }
 
-    /// Sets a function that is called once a connection has failed and its stream begins to drop the peer's input ([`TlsStream`]),
-    /// during the handshake or after it. A server that limits its connections can then free the place of this one.
+    /// Sets a function that is called once a connection has failed and its stream begins to drop the peer's
+    /// input ([`TlsStream`]), during the handshake or after it. A server that limits its connections can then
+    /// free the place of this one.
     #[must_use]
     pub fn with_on_linger(mut self, f: impl Fn() + Send + Sync + 'static) -> Self {
         self.options.on_linger = Some(Arc::new(f));
         self
     }
 
-    /// Does the handshake over `io`. [`TlsStream::take_early_data`] returns early data that the client sent with it.
+    /// Does the handshake over `io`. [`TlsStream::take_early_data`] returns early data that the client sent
+    /// with it.
     ///
     /// # Errors
-    /// The transport or the handshake failed, or the handshake took too long. `io` is then closed. After a fatal alert it is closed
-    /// only when the peer has closed or a bound is reached ([`TlsStream`]).
+    /// The transport or the handshake failed, or the handshake took too long. `io` is then closed. After a
+    /// fatal alert it is closed only when the peer has closed or a bound is reached ([`TlsStream`]).
     pub async fn accept<IO: AsyncRead + AsyncWrite + Unpin>(
         &self,
         io: IO,
@@ -129,8 +133,8 @@ impl TlsAcceptor {
         self.accept_until(io, std::future::pending()).await
     }
 
-    /// Does the same, but aborts the handshake if `stop` is ready first, for example because the server shuts down. The client gets
-    /// a close_notify if the transport accepts it immediately.
+    /// Does the same, but aborts the handshake if `stop` is ready first, for example because the server shuts
+    /// down. The client gets a close_notify if the transport accepts it immediately.
     ///
     /// # Errors
     /// The errors of [`TlsAcceptor::accept`], and [`HandshakeError::Stopped`].

@@ -17,8 +17,8 @@ const ATTEMPT_DELAY: Duration = Duration::from_millis(250);
 /// The most addresses of a name that count.
 const MAX_ADDRESSES: usize = 16;
 
-/// An IP address and a port, such as `192.0.2.1:443` or `[fe80::1%eth0]:443`. The zone of a link-local address (RFC 4007 §11) is the
-/// name or the number of an interface.
+/// An IP address and a port, such as `192.0.2.1:443` or `[fe80::1%eth0]:443`. The zone of a link-local
+/// address (RFC 4007 §11) is the name or the number of an interface.
 ///
 /// # Errors
 /// It is another text, or this machine has no such interface.
@@ -50,7 +50,8 @@ fn scope(zone: &str) -> Result<u32, String> {
     zone.parse().map_err(|_| format!("write the number of the interface {zone:?}"))
 }
 
-/// The address of a peer; in IPv4 if a socket for both families shows an IPv4 address in its IPv6 form (RFC 4291 §2.5.5.2).
+/// The address of a peer; in IPv4 if a socket for both families shows an IPv4 address in its IPv6 form (RFC
+/// 4291 §2.5.5.2).
 pub fn plain(address: SocketAddr) -> SocketAddr {
     match address.ip().to_canonical() {
         ip @ IpAddr::V4(_) => SocketAddr::new(ip, address.port()),
@@ -69,8 +70,8 @@ pub fn split(text: &str) -> io::Result<(&str, u16)> {
     Ok((host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host), port))
 }
 
-/// The addresses of a host, which is a name or an IP address, perhaps with a zone. The first one is the system's choice; the others
-/// alternate between the families (RFC 8305 §4). There is at least one.
+/// The addresses of a host, which is a name or an IP address, perhaps with a zone. The first one is the
+/// system's choice; the others alternate between the families (RFC 8305 §4). There is at least one.
 ///
 /// # Errors
 /// The system knows no address.
@@ -103,8 +104,8 @@ fn alternate(found: Vec<SocketAddr>) -> Vec<SocketAddr> {
     mixed
 }
 
-/// Connects to the first of these addresses that answers. An attempt that fails, or has no answer for 250 ms, lets the next one begin
-/// (RFC 8305 §5). The caller limits the whole time.
+/// Connects to the first of these addresses that answers. An attempt that fails, or has no answer for 250 ms,
+/// lets the next one begin (RFC 8305 §5). The caller limits the whole time.
 ///
 /// # Errors
 /// That of an address that refuses the connection, else that of the first attempt.
@@ -255,7 +256,8 @@ mod tests {
         assert_eq!(alternate(found.to_vec()), found);
     }
 
-    /// An attempt in virtual time. The port says when it ends, in milliseconds, and a last digit of 1 that it succeeds; 0 means never.
+    /// An attempt in virtual time. The port says when it ends, in milliseconds, and a last digit of 1 that it
+    /// succeeds; 0 means never.
     async fn attempt(address: SocketAddr) -> io::Result<u16> {
         match address.port() {
             0 => pending().await,

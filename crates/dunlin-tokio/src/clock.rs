@@ -5,8 +5,8 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use dunlin::Now;
 
-/// The current time by the system's clocks. All connections of a process count from the same origin, so that they agree on the
-/// age of entries in stores.
+/// The current time by the system's clocks. All connections of a process count from the same origin, so that
+/// they agree on the age of entries in stores.
 pub fn now() -> Now {
     static BEGINNING: LazyLock<Instant> = LazyLock::new(Instant::now);
     let monotonic = BEGINNING.elapsed().as_millis();

@@ -50,7 +50,8 @@ impl TlsConnector {
         self
     }
 
-    /// Sets who answers questions that the configuration leaves open. Without answers, a question ends the handshake.
+    /// Sets who answers questions that the configuration leaves open. Without answers, a question ends the
+    /// handshake.
     #[must_use]
     pub fn with_answers(mut self, answers: impl Answers + 'static) -> Self {
         self.options.answers = Some(Arc::new(answers));
@@ -64,8 +65,9 @@ impl TlsConnector {
         self
     }
 
-    /// Sets whether the client holds its last flight until the first read, write or flush, so that the flight shares a packet with
-    /// the first data. Until then the server's handshake is incomplete, so use it only if data follows immediately.
+    /// Sets whether the client holds its last flight until the first read, write or flush, so that the flight
+    /// shares a packet with the first data. Until then the server's handshake is incomplete, so use it only
+    /// if data follows immediately.
     #[must_use]
     pub const fn with_finished_held(mut self, on: bool) -> Self {
         self.options.hold_finished = on;
@@ -75,8 +77,8 @@ impl TlsConnector {
     /// Does the handshake over `io` with the server at `server`.
     ///
     /// # Errors
-    /// The transport or the handshake failed, or the handshake took too long. `io` is then closed. After a fatal alert it is closed
-    /// only when the peer has closed or a bound is reached ([`TlsStream`]).
+    /// The transport or the handshake failed, or the handshake took too long. `io` is then closed. After a
+    /// fatal alert it is closed only when the peer has closed or a bound is reached ([`TlsStream`]).
     pub async fn connect<IO: AsyncRead + AsyncWrite + Unpin>(
         &self,
         io: IO,
@@ -88,9 +90,9 @@ impl TlsConnector {
     }
 
     /// Does the same with early data (RFC 8446 §2.3), if the configuration and a session allow it
-    /// ([`ClientConfig::with_early_data`]). Returns how many bytes the server accepted, counted from the beginning. The server has
-    /// not received the others, and the caller must send them again. An attacker may replay accepted data, so use it only for
-    /// requests that tolerate that.
+    /// ([`ClientConfig::with_early_data`]). Returns how many bytes the server accepted, counted from the
+    /// beginning. The server has not received the others, and the caller must send them again. An attacker
+    /// may replay accepted data, so use it only for requests that tolerate that.
     ///
     /// # Errors
     /// The errors of [`TlsConnector::connect`].

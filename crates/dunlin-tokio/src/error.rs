@@ -10,7 +10,8 @@ pub enum HandshakeError {
     /// The transport failed.
     #[error("the transport failed during the handshake: {0}")]
     Io(io::Error),
-    /// The client of this server ended the connection before it sent a byte, as port scans and health checks do.
+    /// The client of this server ended the connection before it sent a byte, as port scans and health checks
+    /// do.
     #[error("the client sent nothing: {0}")]
     Probe(io::Error),
     /// The handshake failed. The peer got an alert, if there is one for this error.

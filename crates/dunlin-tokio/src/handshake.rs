@@ -78,8 +78,8 @@ impl Options {
         }
     }
 
-    /// Does the same as [`Options::handshake`]. If `stop` is ready first, sends close_notify and aborts. If the handshake has already failed,
-    /// returns its error.
+    /// Does the same as [`Options::handshake`]. If `stop` is ready first, sends close_notify and aborts. If
+    /// the handshake has already failed, returns its error.
     pub(crate) async fn handshake_until<IO: AsyncRead + AsyncWrite + Unpin>(
         &self,
         mut stream: TlsStream<IO>,
@@ -103,7 +103,8 @@ impl Options {
             // The handshake has failed and waits for its peer to close.
             None if stream.connection.error().is_some() => Err(self.late(&stream)),
             None => {
-                // RFC 8446 §6.1: close_notify ends the connection. Do not wait for a peer that does not read it.
+                // RFC 8446 §6.1: close_notify ends the connection. Do not wait for a peer that does not read
+                // it.
                 stream.connection.close();
                 let _ = poll_fn(|cx| Poll::Ready(stream.poll_drain(cx, Task::Writer))).await;
                 Err(HandshakeError::Stopped)
@@ -111,8 +112,8 @@ impl Options {
         }
     }
 
-    /// The error when the timeout is reached. If the handshake failed earlier and only the alert waits for a slow peer, returns the
-    /// original error.
+    /// The error when the timeout is reached. If the handshake failed earlier and only the alert waits for a
+    /// slow peer, returns the original error.
     fn late<IO>(&self, stream: &TlsStream<IO>) -> HandshakeError {
         match stream.connection.error() {
             Some(error) => failure(error.clone()),
@@ -161,8 +162,8 @@ impl Options {
             }
             Side::Client => Ok(taken),
             Side::Server => {
-                // Tickets that the transport does not accept now follow with the next read or write. The client does not wait
-                // for them.
+                // Tickets that the transport does not accept now follow with the next read or write. The
+                // client does not wait for them.
                 let _ = poll_fn(|cx| Poll::Ready(stream.poll_drain(cx, Task::Writer))).await;
                 Ok(0)
             }

@@ -1,7 +1,8 @@
-//! A client of HTTPS: HTTP/1.1 over Dunlin's TLS, for the few requests that programs make beside their own protocol.
+//! A client of HTTPS: HTTP/1.1 over Dunlin's TLS, for the few requests that programs make beside their own
+//! protocol.
 //!
-//! Each request has a connection of its own, a deadline, and a longest content. Redirections are not followed. Every error names the
-//! address, or the URL that has none.
+//! Each request has a connection of its own, a deadline, and a longest content. Redirections are not
+//! followed. Every error names the address, or the URL that has none.
 
 use std::fmt;
 use std::pin::pin;
@@ -20,7 +21,8 @@ use tokio::time::timeout;
 use crate::addresses;
 use crate::connector::TlsConnector;
 
-/// How long a request may take by default, from the look-up of the host's address to the last byte of the answer.
+/// How long a request may take by default, from the look-up of the host's address to the last byte of the
+/// answer.
 pub const DEFAULT_DEADLINE: Duration = Duration::from_secs(10);
 
 /// The longest content of an answer by default, in bytes.
@@ -90,7 +92,8 @@ pub struct HttpsClient {
 }
 
 impl HttpsClient {
-    /// A client with [`DEFAULT_DEADLINE`] and [`DEFAULT_MAX_CONTENT`]. If the connector offers ALPN protocols, `http/1.1` is one of them.
+    /// A client with [`DEFAULT_DEADLINE`] and [`DEFAULT_MAX_CONTENT`]. If the connector offers ALPN
+    /// protocols, `http/1.1` is one of them.
     pub const fn new(connector: TlsConnector) -> Self {
         Self { connector, deadline: DEFAULT_DEADLINE, max_content: DEFAULT_MAX_CONTENT }
     }
@@ -152,8 +155,8 @@ impl HttpsClient {
     }
 }
 
-/// Sends a request over an open connection, whose other side is already trusted, and waits for the whole answer. `address` names it in
-/// errors.
+/// Sends a request over an open connection, whose other side is already trusted, and waits for the whole
+/// answer. `address` names it in errors.
 ///
 /// # Errors
 /// [`HttpsError::Http`], [`HttpsError::TooLong`].
@@ -232,7 +235,8 @@ impl Place {
                 return None;
             }
             let host = authority.host();
-            // RFC 3986 §3.2.3: the port may be left out or empty. Another text that is no port must not lead to port 443.
+            // RFC 3986 §3.2.3: the port may be left out or empty. Another text that is no port must not lead
+            // to port 443.
             let port = match authority.as_str().strip_prefix(host)? {
                 "" | ":" => 443,
                 _ => authority.port_u16()?,
@@ -251,7 +255,8 @@ impl Place {
         place().ok_or_else(|| HttpsError::Url(url.to_string()))
     }
 
-    /// The request as HTTP/1.1 sends it: the host in a header, and only the path in the first line (RFC 9112 §3.2.1).
+    /// The request as HTTP/1.1 sends it: the host in a header, and only the path in the first line (RFC 9112
+    /// §3.2.1).
     fn origin_form<B>(&self, mut request: Request<B>) -> Request<B> {
         request.headers_mut().insert(HOST, self.host.clone());
         // RFC 9110 §10.1.5. Some web servers refuse requests without it.

@@ -1,7 +1,7 @@
 //! Dunlin on tokio: TLS over any asynchronous byte stream, DTLS over UDP sockets.
 //!
-//! A [`TlsConnector`] or [`TlsAcceptor`] does the handshake and returns a [`TlsStream`], which reads and writes like the
-//! transport below it:
+//! A [`TlsConnector`] or [`TlsAcceptor`] does the handshake and returns a [`TlsStream`], which reads and
+//! writes like the transport below it:
 //!
 //! ```no_run
 //! # use std::sync::Arc;
@@ -21,7 +21,8 @@
 //!
 //! A [`DtlsEndpoint`] is a UDP socket with any number of associations, as client and as server.
 //!
-//! An implementation of [`Answers`] answers the questions of handshakes ([`dunlin::Question`]) asynchronously.
+//! An implementation of [`Answers`] answers the questions of handshakes ([`dunlin::Question`])
+//! asynchronously.
 //!
 //! With the feature `https` there is a client of HTTPS, too.
 #![forbid(unsafe_code)]

@@ -1,8 +1,8 @@
 //! The end of a transport after a fatal alert, or after the close_notify that ends a handshake.
 //!
-//! A TCP socket that is closed while input is unread resets the connection (RFC 9293 §3.6.1, RFC 1122 §4.2.2.13). The reset
-//! makes the peer's TCP discard what it has received, the alert included. So this side ends its sending direction after the
-//! alert, then reads and drops what the peer still sends, within limits.
+//! A TCP socket that is closed while input is unread resets the connection (RFC 9293 §3.6.1, RFC 1122
+//! §4.2.2.13). The reset makes the peer's TCP discard what it has received, the alert included. So this side
+//! ends its sending direction after the alert, then reads and drops what the peer still sends, within limits.
 
 use std::future::poll_fn;
 use std::mem::MaybeUninit;
@@ -45,8 +45,9 @@ pub(crate) struct Going {
 }
 
 impl<IO: AsyncRead + AsyncWrite + Unpin> TlsStream<IO> {
-    /// Sends the remaining output. After a fatal alert from this side, or its answer to a close_notify during the handshake, also
-    /// closes the sending direction of the transport. Ready when the transport may be closed: the peer has closed, the transport has failed, or [`MAX_LINGER`] or [`MAX_DROPPED`] is
+    /// Sends the remaining output. After a fatal alert from this side, or its answer to a close_notify during
+    /// the handshake, also closes the sending direction of the transport. Ready when the transport may be
+    /// closed: the peer has closed, the transport has failed, or [`MAX_LINGER`] or [`MAX_DROPPED`] is
     /// reached.
     pub(crate) fn poll_end(&mut self, cx: &mut Context<'_>, task: Task) -> Poll<()> {
         let last_word = |error: &Error| error.alert().is_some() || *error == CLOSED_BY_PEER;
@@ -56,7 +57,8 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> TlsStream<IO> {
         self.poll_linger(cx, task)
     }
 
-    /// Ends the connection with a fatal alert, and waits until the peer has closed, within limits ([`dunlin::Connection::abort`]).
+    /// Ends the connection with a fatal alert, and waits until the peer has closed, within limits
+    /// ([`dunlin::Connection::abort`]).
     pub async fn abort(&mut self, alert: AlertDescription) {
         self.connection.abort(alert);
         poll_fn(|cx| self.poll_linger(cx, Task::Writer)).await;

@@ -1,6 +1,7 @@
 //! Places of a server over TCP: for handshakes in progress, and for clients that have completed theirs.
 //!
-//! [`dunlin::places`] decides which client gives way to which. A [`crate::DtlsEndpoint`] has places of its own.
+//! [`dunlin::places`] decides which client gives way to which. A [`crate::DtlsEndpoint`] has places of its
+//! own.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -140,7 +141,8 @@ impl HandshakePlace {
         handshakes.lingering.remove(&self.number);
     }
 
-    /// The handshake has failed, and its connection waits for the client to close. Its place is free for another handshake.
+    /// The handshake has failed, and its connection waits for the client to close. Its place is free for
+    /// another handshake.
     pub fn linger(&self) {
         let mut handshakes = self.places.handshakes();
         if let Some(displaced) = handshakes.end(self.number) {
@@ -167,7 +169,8 @@ impl Drop for HandshakePlace {
 }
 
 impl Places {
-    /// Gives a place to a client that has completed its handshake, or that needs none. At a limit, another one gives way.
+    /// Gives a place to a client that has completed its handshake, or that needs none. At a limit, another
+    /// one gives way.
     ///
     /// # Errors
     /// The limit that was reached, if no client gave way.
@@ -187,8 +190,9 @@ impl Places {
         Ok(Seated { places: self.clone(), seat, tie })
     }
 
-    /// Takes a place for a handshake with this address. Of `max` places, one host has at most `max_per_host`. If all are taken, another
-    /// handshake gives way ([`Handshakes`]): hosts that begin handshakes and leave them do not keep the others out.
+    /// Takes a place for a handshake with this address. Of `max` places, one host has at most `max_per_host`.
+    /// If all are taken, another handshake gives way ([`Handshakes`]): hosts that begin handshakes and leave
+    /// them do not keep the others out.
     ///
     /// # Errors
     /// The host has too many.
@@ -215,7 +219,8 @@ impl Places {
         Ok(HandshakePlace { places: self.clone(), number, max, displaced })
     }
 
-    /// Whether handshakes have recently had to give way. Most of them then come from clients that go no further than their ClientHello.
+    /// Whether handshakes have recently had to give way. Most of them then come from clients that go no
+    /// further than their ClientHello.
     pub fn are_crowded(&self, now: Instant) -> bool {
         self.handshakes().displaced.is_some_and(|at| now.saturating_duration_since(at) < CROWDED)
     }
@@ -305,7 +310,8 @@ mod tests {
         assert!(!honest.is_displaced());
     }
 
-    /// A failed handshake leaves its place, and those that wait for their clients to close are no more than the handshakes.
+    /// A failed handshake leaves its place, and those that wait for their clients to close are no more than
+    /// the handshakes.
     #[test]
     fn lingering_connections_are_bounded() {
         let places = Arc::new(Places::default());

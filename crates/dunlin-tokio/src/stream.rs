@@ -21,24 +21,24 @@ use crate::linger::Linger;
 /// The length of a record header in bytes: type, version and length (RFC 8446 §5.1).
 const HEADER_LEN: usize = 5;
 
-/// The size of one read from the transport, in bytes: four of the largest records (RFC 8446 §5.2) with their headers. A peer that sends
-/// faster than it is read costs at most so much memory.
+/// The size of one read from the transport, in bytes: four of the largest records (RFC 8446 §5.2) with their
+/// headers. A peer that sends faster than it is read costs at most so much memory.
 pub(crate) const READ_LEN: usize = 4 * (HEADER_LEN + (1 << 14) + 256);
 
 /// A TLS connection over `IO`, after its handshake.
 ///
-/// * A read returns 0 bytes only after the peer's close_notify. An end without it is [`io::ErrorKind::UnexpectedEof`], since data
-///   may be truncated.
-/// * A write accepts data as long as the transport keeps up. The stream sends it at once as far as the transport allows; a flush
-///   sends all of it.
+/// * A read returns 0 bytes only after the peer's close_notify. An end without it is
+///   [`io::ErrorKind::UnexpectedEof`], since data may be truncated.
+/// * A write accepts data as long as the transport keeps up. The stream sends it at once as far as the
+///   transport allows; a flush sends all of it.
 /// * A shutdown sends close_notify and closes the sending direction. Reading remains possible.
-/// * After a fatal alert, the stream also closes the sending direction of the transport. It returns the error when the peer has
-///   closed, or after 2 seconds, or after it has dropped 8 MiB of input. Closing the socket earlier could reset the connection,
-///   and the peer could lose the alert.
+/// * After a fatal alert, the stream also closes the sending direction of the transport. It returns the error
+///   when the peer has closed, or after 2 seconds, or after it has dropped 8 MiB of input. Closing the socket
+///   earlier could reset the connection, and the peer could lose the alert.
 /// * The caller may drop futures at any point: no accepted or received data is lost.
 ///
-/// Protocol errors are a [`dunlin::Error`] inside an [`io::Error`]. With `tokio::io::split`, two tasks may read and write at the
-/// same time.
+/// Protocol errors are a [`dunlin::Error`] inside an [`io::Error`]. With `tokio::io::split`, two tasks may
+/// read and write at the same time.
 ///
 /// # Examples
 /// ```no_run
@@ -85,8 +85,8 @@ pub struct TlsStream<IO> {
     pub(crate) on_linger: Option<Arc<OnLinger>>,
 }
 
-/// The direction in which a task uses the stream. A reader also sends alerts and KeyUpdates. A writer also receives, at the end
-/// of a renegotiation.
+/// The direction in which a task uses the stream. A reader also sends alerts and KeyUpdates. A writer also
+/// receives, at the end of a renegotiation.
 #[derive(Clone, Copy)]
 pub(crate) enum Task {
     Reader,
@@ -125,14 +125,14 @@ impl<IO> TlsStream<IO> {
         self.connection.negotiated().unwrap_or(&NOTHING)
     }
 
-    /// Takes the early data that a server received during the handshake, limited by its configuration. Reads never return early
-    /// data. It may be a replay of data from another connection ([`dunlin::early`]).
+    /// Takes the early data that a server received during the handshake, limited by its configuration. Reads
+    /// never return early data. It may be a replay of data from another connection ([`dunlin::early`]).
     pub fn take_early_data(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.early)
     }
 
-    /// Exports keying material for another protocol into `out` (RFC 8446 §7.5, RFC 5705). TLS 1.3 treats a missing context as
-    /// empty; TLS 1.2 distinguishes the two.
+    /// Exports keying material for another protocol into `out` (RFC 8446 §7.5, RFC 5705). TLS 1.3 treats a
+    /// missing context as empty; TLS 1.2 distinguishes the two.
     ///
     /// # Errors
     /// The errors of [`dunlin::Connection::export`].
@@ -154,8 +154,8 @@ impl<IO> TlsStream<IO> {
         self.reported = messages.len();
     }
 
-    /// Replaces this side's sending keys (RFC 8446 §4.6.3). With `both`, asks the peer to replace its keys, too. The next read,
-    /// write or flush sends the message.
+    /// Replaces this side's sending keys (RFC 8446 §4.6.3). With `both`, asks the peer to replace its keys,
+    /// too. The next read, write or flush sends the message.
     ///
     /// # Errors
     /// The errors of [`dunlin::Connection::update_keys`].
@@ -163,8 +163,9 @@ impl<IO> TlsStream<IO> {
         self.connection.update_keys(both).map_err(from_tls)
     }
 
-    /// Renegotiates a TLS 1.2 connection ([`dunlin::Connection::renegotiate`]). The next read, write or flush sends the message. The
-    /// renegotiation fails if it raises a question: [`crate::Answers`] serve only the first handshake.
+    /// Renegotiates a TLS 1.2 connection ([`dunlin::Connection::renegotiate`]). The next read, write or flush
+    /// sends the message. The renegotiation fails if it raises a question: [`crate::Answers`] serve only the
+    /// first handshake.
     ///
     /// # Errors
     /// The connection cannot be renegotiated, or has failed.
@@ -172,8 +173,8 @@ impl<IO> TlsStream<IO> {
         self.connection.renegotiate(now()).map_err(from_tls)
     }
 
-    /// Counts of the renegotiations of this TLS 1.2 connection, as of the latest read or write. After a renegotiation,
-    /// [`TlsStream::negotiated`] describes the new handshake.
+    /// Counts of the renegotiations of this TLS 1.2 connection, as of the latest read or write. After a
+    /// renegotiation, [`TlsStream::negotiated`] describes the new handshake.
     pub const fn renegotiations(&self) -> Renegotiations {
         self.renegotiations
     }
@@ -191,8 +192,8 @@ impl<IO> TlsStream<IO> {
     /// Counts the handshake's bytes at its end, and takes its time.
     pub(crate) fn note_handshake(&mut self) {
         self.handshake_time = self.first_byte.map(|first| first.elapsed()).unwrap_or_default();
-        // The unsent output is the end of the handshake. Only a TLS 1.3 server has sent its Finished already; its unsent output
-        // is tickets.
+        // The unsent output is the end of the handshake. Only a TLS 1.3 server has sent its Finished already;
+        // its unsent output is tickets.
         let is_tls12 = self.negotiated().version == Some(ProtocolVersion::TLS1_2);
         let unsent = match self.connection.side() {
             Side::Server if !is_tls12 => 0,
@@ -279,8 +280,8 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> TlsStream<IO> {
         Poll::Ready(Ok(()))
     }
 
-    /// Passes bytes to the connection. Returns how many it took, which may be fewer if it has no room. During the handshake it gets one
-    /// record at a time, so that the bytes of the handshake can be counted exactly.
+    /// Passes bytes to the connection. Returns how many it took, which may be fewer if it has no room. During
+    /// the handshake it gets one record at a time, so that the bytes of the handshake can be counted exactly.
     fn give(&mut self, bytes: &[u8]) -> usize {
         let piece = match self.connection.is_handshaking() {
             true => bytes.get(..self.records.piece(bytes)).unwrap_or(bytes),
@@ -291,7 +292,8 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> TlsStream<IO> {
         taken
     }
 
-    /// Collects early data, since the handshake waits until it is consumed. The configuration limits its size.
+    /// Collects early data, since the handshake waits until it is consumed. The configuration limits its
+    /// size.
     fn collect_early_data(&mut self) {
         while let Some(mut early) = self.connection.early_data()
             && !early.received().is_empty()
@@ -353,8 +355,8 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> TlsStream<IO> {
         }
     }
 
-    /// Handles the connection's events. It answers questions, since the connection accepts no input before. Other events need no
-    /// action.
+    /// Handles the connection's events. It answers questions, since the connection accepts no input before.
+    /// Other events need no action.
     fn hear(&mut self, task: Task) {
         self.report();
         while let Some(event) = self.connection.poll_event() {
@@ -559,7 +561,8 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> AsyncWrite for TlsStream<IO> {
                 0 if !data.is_empty() && !this.connection.transmit().is_empty() => {
                     ready!(this.poll_drain(cx, Task::Writer))?;
                 }
-                // The client waits for the end of a renegotiation, but the reader must first read the data before it.
+                // The client waits for the end of a renegotiation, but the reader must first read the data
+                // before it.
                 0 if !data.is_empty() && !this.connection.received().is_empty() => {
                     this.receiving.wait(cx, Task::Writer);
                     return Poll::Pending;

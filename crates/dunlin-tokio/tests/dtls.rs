@@ -59,8 +59,8 @@ async fn exchange(client: &DtlsAssociation, server: &DtlsAssociation) {
     }
 }
 
-/// The client's last flight, with its certificate, is sent as the handshake completes. A server that wants cookies keeps nothing of the
-/// first hello, so this one wants none.
+/// The client's last flight, with its certificate, is sent as the handshake completes. A server that wants
+/// cookies keeps nothing of the first hello, so this one wants none.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn counts_all_bytes_of_the_handshake() {
     let (config, server) = x509();
@@ -604,7 +604,8 @@ async fn a_client_that_moves_keeps_its_association_at_any_socket_of_a_port() {
     assert!(port.handed_over() > 0, "of 32 addresses, all led to the same one of 4 sockets");
 }
 
-/// The associations of a port with four sockets continue at one with three: those with a connection ID from any address.
+/// The associations of a port with four sockets continue at one with three: those with a connection ID from
+/// any address.
 #[cfg(target_os = "linux")]
 #[tokio::test]
 async fn the_associations_of_a_port_continue_at_another() {

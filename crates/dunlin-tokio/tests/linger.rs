@@ -1,4 +1,5 @@
-//! Fatal alerts reach a peer that still sends. The socket stays open until the input is read, so TCP does not reset it.
+//! Fatal alerts reach a peer that still sends. The socket stays open until the input is read, so TCP does not
+//! reset it.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may fail")]
 
 mod common;
@@ -43,8 +44,8 @@ async fn send_before_reading(socket: &mut TcpStream, record: &[u8]) {
     socket.shutdown().await.unwrap();
 }
 
-/// Returns the bytes that the peer of a failed handshake reads until the other side closes its socket. Before that, the peer
-/// sends `record` and much data after it.
+/// Returns the bytes that the peer of a failed handshake reads until the other side closes its socket. Before
+/// that, the peer sends `record` and much data after it.
 async fn last_words(
     mut peer: TcpStream,
     record: &[u8],

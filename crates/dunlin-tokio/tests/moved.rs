@@ -16,7 +16,8 @@ use dunlin_tokio::{DtlsAssociation, DtlsEndpoint};
 /// The most bytes to an address per byte from it (RFC 9853 §5).
 const MOST: usize = 3;
 
-/// The server's rules, whether its client takes part in checks, and whether a copy of a new record moves the association.
+/// The server's rules, whether its client takes part in checks, and whether a copy of a new record moves the
+/// association.
 fn cases() -> [(&'static str, Migration, Migration, bool); 4] {
     let timeout = Duration::from_millis(100);
     let checked = |check| Migration::new(check).with_timeout(timeout).unwrap();
@@ -126,7 +127,8 @@ async fn replayed_and_reordered_records_move_nothing() {
     }
 }
 
-/// An attacker on the path whose copies of new records are faster than the records themselves. He cannot answer challenges.
+/// An attacker on the path whose copies of new records are faster than the records themselves. He cannot
+/// answer challenges.
 #[tokio::test]
 async fn copies_that_are_faster_than_records_move_nothing_unless_the_settings_allow_it() {
     for (name, of_server, of_client, moves) in cases() {

@@ -1,4 +1,5 @@
-//! Associations with a port of their own at the server, on loopback: a client that changes its address talks on.
+//! Associations with a port of their own at the server, on loopback: a client that changes its address talks
+//! on.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may fail")]
 
 mod common;
@@ -178,8 +179,8 @@ fn forged_hello(random: u8) -> Vec<u8> {
     [&[22, 254, 253, 0, 0, 0, 0, 0, 0, 0, 0, 0, message.len() as u8][..], &message].concat()
 }
 
-/// Another program on the server's host sends ServerHellos, and one elsewhere floods the pool: the association begins and goes on, and
-/// neither gets an answer.
+/// Another program on the server's host sends ServerHellos, and one elsewhere floods the pool: the
+/// association begins and goes on, and neither gets an answer.
 #[tokio::test]
 async fn forged_hellos_and_a_flood_on_the_pool_get_no_answer() {
     for (scheme, forgers) in [(PortScheme::Ipc, 3), (PortScheme::Tcs, 0)] {

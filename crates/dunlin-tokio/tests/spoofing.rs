@@ -1,4 +1,5 @@
-//! What a DTLS server answers to datagrams whose sender has proven nothing: it keeps nothing of them, and sends no more than it got.
+//! What a DTLS server answers to datagrams whose sender has proven nothing: it keeps nothing of them, and
+//! sends no more than it got.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may fail")]
 
 mod common;

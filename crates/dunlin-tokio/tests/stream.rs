@@ -435,7 +435,8 @@ async fn is_ready<F: Future + Unpin>(mut future: F) -> bool {
     std::future::poll_fn(|cx| Poll::Ready(Pin::new(&mut future).poll(cx).is_ready())).await
 }
 
-/// Connects a client and a server with TLS 1.2. Both allow renegotiation; the client chooses its key by `choice`.
+/// Connects a client and a server with TLS 1.2. Both allow renegotiation; the client chooses its key by
+/// `choice`.
 async fn tls12_pair(choice: PskChoice) -> (TlsStream<DuplexStream>, TlsStream<DuplexStream>) {
     struct Key;
     impl Answers for Key {
@@ -457,8 +458,8 @@ async fn tls12_pair(choice: PskChoice) -> (TlsStream<DuplexStream>, TlsStream<Du
     tokio::try_join!(connector.connect(here, localhost()), acceptor.accept(there)).unwrap()
 }
 
-/// Data that a client writes between its Finished and the server's goes out after the server's, even if no task of the
-/// client reads.
+/// Data that a client writes between its Finished and the server's goes out after the server's, even if no
+/// task of the client reads.
 #[tokio::test]
 async fn writing_waits_for_the_end_of_a_renegotiation() {
     let (mut client, mut server) = tls12_pair(PskChoice::First).await;
@@ -474,8 +475,8 @@ async fn writing_waits_for_the_end_of_a_renegotiation() {
     assert_eq!(&byte, b"x");
 }
 
-/// Questions are not supported in a renegotiation. The first write sends the alert, and both tasks fail when the server
-/// has closed, however much it has sent after its flight.
+/// Questions are not supported in a renegotiation. The first write sends the alert, and both tasks fail when
+/// the server has closed, however much it has sent after its flight.
 #[tokio::test]
 async fn a_question_in_a_renegotiation_fails_reads_and_writes() {
     for sent in [0, 10, 10_000, 60_000] {

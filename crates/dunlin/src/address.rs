@@ -39,17 +39,19 @@ impl ServerAddress {
     }
 }
 
-/// One of the caller's sockets or interfaces, by a number of the caller's choice. A caller with a single one uses the default, 0.
+/// One of the caller's sockets or interfaces, by a number of the caller's choice. A caller with a single one
+/// uses the default, 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Local(pub u32);
 
-/// The two ends between which datagrams travel. A caller with a single socket converts the peer's address into a path.
+/// The two ends between which datagrams travel. A caller with a single socket converts the peer's address
+/// into a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Path {
     /// This side's end.
     pub local: Local,
-    /// The address of this side in the peer's datagrams, from which a server answers. `None`: the caller's system chooses the source
-    /// address. Clients always let the system choose.
+    /// The address of this side in the peer's datagrams, from which a server answers. `None`: the caller's
+    /// system chooses the source address. Clients always let the system choose.
     pub source: Option<net::IpAddr>,
     /// The peer's address.
     pub peer: SocketAddr,
@@ -82,15 +84,17 @@ impl From<SocketAddr> for Path {
 pub struct PathChange {
     /// The path that the connection has left.
     pub from: Path,
-    /// The path over which it sends now. It has the same interface if only the interface's address has changed.
+    /// The path over which it sends now. It has the same interface if only the interface's address has
+    /// changed.
     pub to: Path,
-    /// How many records of data the connection sends again over the new path, since they may not have arrived.
+    /// How many records of data the connection sends again over the new path, since they may not have
+    /// arrived.
     pub repeated: usize,
     /// How many records of data may not have arrived and are not sent again. The application
     /// decides whether to repeat their content: some may have arrived.
     pub unrepeated: usize,
-    /// Whether a connection with [`crate::Multihoming::unlinkable`] took its connection ID along, since the server had given it no spare
-    /// one. Observers of both paths can link them.
+    /// Whether a connection with [`crate::Multihoming::unlinkable`] took its connection ID along, since the
+    /// server had given it no spare one. Observers of both paths can link them.
     pub is_linked: bool,
 }
 

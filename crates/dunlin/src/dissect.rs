@@ -1,7 +1,7 @@
 //! Decrypts recorded traffic with the secrets of a key log (RFC 9850). It is for protocol analysers only.
 //!
-//! In contrast to a connection, the caller supplies the secrets, and a record that does not open is not the peer's error.
-//! No connection can reach this module.
+//! In contrast to a connection, the caller supplies the secrets, and a record that does not open is not the
+//! peer's error. No connection can reach this module.
 
 use core::ops::Range;
 
@@ -12,7 +12,8 @@ use crate::record::protect::RecordKey;
 use crate::schedule::tls13::{RestingSecret, TrafficSecret};
 use crate::wire::ContentType;
 
-/// The inner plaintext of an opened record: `TLSInnerPlaintext` or `DTLSInnerPlaintext` (RFC 8446 §5.2, RFC 9147 §4).
+/// The inner plaintext of an opened record: `TLSInnerPlaintext` or `DTLSInnerPlaintext` (RFC 8446 §5.2, RFC
+/// 9147 §4).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Opened {
     /// The content type; 0 if the plaintext has only zeros, which a correct peer never sends.
@@ -90,8 +91,8 @@ impl DatagramKeys {
         Ok(Self { secret: secret.rest(), key })
     }
 
-    /// Opens a whole record with a unified header in place. The record's number must be close to `expected`. If the record has a
-    /// connection ID, the ID has `id_len` bytes.
+    /// Opens a whole record with a unified header in place. The record's number must be close to `expected`.
+    /// If the record has a connection ID, the ID has `id_len` bytes.
     ///
     /// # Errors
     /// The record has other keys, or an ID of another length. The content of `record` is then undefined.

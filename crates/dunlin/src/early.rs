@@ -1,24 +1,25 @@
 //! Early data (0-RTT, RFC 8446 §2.3): its settings, limits and outcome.
 //!
-//! Early data is not forward secret, and an attacker can replay it unless the server prevents that. It is therefore off
-//! until both sides enable it for an application protocol, and only session tickets allow it. A server accepts it only
-//! if it can prove that the ticket comes for the first time ([`crate::SingleUse`]). DTLS connections have no early data.
+//! Early data is not forward secret, and an attacker can replay it unless the server prevents that. It is
+//! therefore off until both sides enable it for an application protocol, and only session tickets allow it. A
+//! server accepts it only if it can prove that the ticket comes for the first time ([`crate::SingleUse`]).
+//! DTLS connections have no early data.
 
 use alloc::vec::Vec;
 use core::time::Duration;
 
-/// The most early data that a server can allow, in bytes. A server that refuses early data must skip it, and it skips at
-/// most 16 KiB, including padding.
+/// The most early data that a server can allow, in bytes. A server that refuses early data must skip it, and
+/// it skips at most 16 KiB, including padding.
 pub const MAX_EARLY_DATA: u32 = 14 * 1024;
 
-/// The largest difference between the ticket's age as the client reports it and as the server knows it. RFC 8446 §8.3
-/// suggests ten seconds for servers without another protection against replay. Here each ticket works once. The window
-/// only decides how long a register remembers tickets, and how long an attacker can delay a first flight. A minute
-/// tolerates coarse clocks; other servers use the same value.
+/// The largest difference between the ticket's age as the client reports it and as the server knows it. RFC
+/// 8446 §8.3 suggests ten seconds for servers without another protection against replay. Here each ticket
+/// works once. The window only decides how long a register remembers tickets, and how long an attacker can
+/// delay a first flight. A minute tolerates coarse clocks; other servers use the same value.
 pub const EARLY_DATA_WINDOW: Duration = Duration::from_secs(60);
 
-/// The application protocols that early data may use. They must tolerate requests that arrive late or get lost, and also
-/// replayed requests if other servers protect themselves less than this one.
+/// The application protocols that early data may use. They must tolerate requests that arrive late or get
+/// lost, and also replayed requests if other servers protect themselves less than this one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EarlyDataProtocols {
     named: Vec<Vec<u8>>,

@@ -1,5 +1,5 @@
-//! Access for dunlin-fuzz to the engine's codecs and record layers, without a handshake. The fuzz targets check the
-//! invariants.
+//! Access for dunlin-fuzz to the engine's codecs and record layers, without a handshake. The fuzz targets
+//! check the invariants.
 
 use alloc::vec::Vec;
 use core::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -90,8 +90,8 @@ pub enum Codec {
 pub struct Rewritten {
     /// The written bytes.
     pub bytes: Vec<u8>,
-    /// Whether the written bytes must equal the original. They may differ in fields that the engine does not keep: legacy
-    /// fields, and details that it does not use.
+    /// Whether the written bytes must equal the original. They may differ in fields that the engine does not
+    /// keep: legacy fields, and details that it does not use.
     pub is_exact: bool,
 }
 
@@ -217,8 +217,8 @@ fn rewrite_extensions(extensions: &Extensions<'_>, context: Context) -> Result<E
     Ok(writer)
 }
 
-/// The type and the whole length, header included, that the first bytes of a message announce. `None` if the header is
-/// incomplete.
+/// The type and the whole length, header included, that the first bytes of a message announce. `None` if the
+/// header is incomplete.
 ///
 /// # Errors
 /// The length exceeds the limit for this type of message.
@@ -262,7 +262,8 @@ impl Fragments {
         fragments
     }
 
-    /// Takes the content of a record, which anyone can have sent if it `is_forgeable`. Returns whether there was room for all of it.
+    /// Takes the content of a record, which anyone can have sent if it `is_forgeable`. Returns whether there
+    /// was room for all of it.
     ///
     /// # Errors
     /// The content does not parse, or contradicts earlier fragments that only the peer can have sent.
@@ -307,8 +308,8 @@ impl RecordLayer {
         }
     }
 
-    /// A client's record layer for DTLS, of version 1.2 or 1.3. It receives the connection ID `own` and sends `peers`; either may be
-    /// empty.
+    /// A client's record layer for DTLS, of version 1.2 or 1.3. It receives the connection ID `own` and sends
+    /// `peers`; either may be empty.
     pub fn datagram(mtu: usize, is_dtls12: bool, own: Vec<u8>, peers: Vec<u8>) -> Self {
         let mut layer = Self::new(TransportKind::Datagram, mtu);
         if is_dtls12 {
@@ -372,7 +373,8 @@ impl RecordLayer {
         }
     }
 
-    /// Sets keys derived from an all-zero secret, in DTLS 1.2 zeros, for the handshake or the application, and for sending or receiving.
+    /// Sets keys derived from an all-zero secret, in DTLS 1.2 zeros, for the handshake or the application,
+    /// and for sending or receiving.
     ///
     /// # Errors
     /// The record layer returns an error.

@@ -1,26 +1,28 @@
 //! Dunlin: TLS and DTLS with small messages and a small footprint.
 //!
-//! This crate is the protocol engine. It does no input or output and has no clock and no global state. Bytes and the time go
-//! in; bytes, events and questions come out. A provider crate supplies the cryptography.
+//! This crate is the protocol engine. It does no input or output and has no clock and no global state. Bytes
+//! and the time go in; bytes, events and questions come out. A provider crate supplies the cryptography.
 //!
 //! # A connection
 //!
-//! 1. Build a [`Profile`] with the parameters to offer or accept, and from it a [`ClientConfig`] or [`ServerConfig`].
+//! 1. Build a [`Profile`] with the parameters to offer or accept, and from it a [`ClientConfig`] or
+//!    [`ServerConfig`].
 //! 2. Create a [`TlsConnection`] with `client` or `server`.
-//! 3. Transfer bytes: pass received bytes to [`Connection::receive`]. Send the bytes of [`Connection::transmit`] to the peer
-//!    and report them with [`Connection::transmitted`].
-//! 4. Call [`Connection::poll_event`] until it returns `None`. Answer every [`Question`] with [`Connection::answer`], at once
-//!    or later.
-//! 5. After [`Event::Connected`], send data with [`Connection::send`]. Read data from [`Connection::received`] and release it
-//!    with [`Connection::consume`].
-//! 6. [`Connection::close`] closes the sending direction. [`Event::PeerClosed`] reports that the peer has closed its own.
+//! 3. Transfer bytes: pass received bytes to [`Connection::receive`]. Send the bytes of
+//!    [`Connection::transmit`] to the peer and report them with [`Connection::transmitted`].
+//! 4. Call [`Connection::poll_event`] until it returns `None`. Answer every [`Question`] with
+//!    [`Connection::answer`], at once or later.
+//! 5. After [`Event::Connected`], send data with [`Connection::send`]. Read data from
+//!    [`Connection::received`] and release it with [`Connection::consume`].
+//! 6. [`Connection::close`] closes the sending direction. [`Event::PeerClosed`] reports that the peer has
+//!    closed its own.
 //!
-//! Early data (0-RTT) is off unless both configurations enable it. It goes through [`Connection::early_data`]; see [`early`]
-//! for its risks.
+//! Early data (0-RTT) is off unless both configurations enable it. It goes through
+//! [`Connection::early_data`]; see [`early`] for its risks.
 //!
-//! For datagrams, create a [`DtlsConnection`]. It takes and returns whole datagrams with the address of the peer, and the data of
-//! one record at a time. It also has timers: call [`Connection::handle_timeout`] at the time that [`Connection::poll_timeout`]
-//! names.
+//! For datagrams, create a [`DtlsConnection`]. It takes and returns whole datagrams with the address of the
+//! peer, and the data of one record at a time. It also has timers: call [`Connection::handle_timeout`] at the
+//! time that [`Connection::poll_timeout`] names.
 //!
 //! After an error, transmit what remains: it may include the alert that informs the peer.
 //!

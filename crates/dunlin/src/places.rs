@@ -1,17 +1,20 @@
 //! Places: how many connections a server holds, and which of them gives way to another one.
 //!
-//! A client asks for a place when its handshake has ended, since only then its identity is proven. [`Places`] counts all clients of the
-//! server, those of each host and those of each IPv6 network of 48 bits. At a limit, one client within that limit gives way, in this order:
+//! A client asks for a place when its handshake has ended, since only then its identity is proven. [`Places`]
+//! counts all clients of the server, those of each host and those of each IPv6 network of 48 bits. At a
+//! limit, one client within that limit gives way, in this order:
 //!
 //! 1. A client without an identity, in favour of one with an identity.
-//! 2. The older connections of an identity that has several, in favour of a client with an identity: a device that has lost power comes
-//!    back without a word about its previous connection.
-//! 3. A connection of the network that has the most, if all clients together are too many and the newcomer's network has fewer.
+//! 2. The older connections of an identity that has several, in favour of a client with an identity: a device
+//!    that has lost power comes back without a word about its previous connection.
+//! 3. A connection of the network that has the most, if all clients together are too many and the newcomer's
+//!    network has fewer.
 //! 4. A client that has been silent for longer than [`PlaceLimits::silence`].
 //!
-//! Among those, the one that has been silent for longest gives way. A client with an identity never gives way to one without. If nothing
-//! gives way, the newcomer is refused. [`Handshakes`] in progress are counted apart. This code has no clock and does no I/O;
-//! [`crate::Endpoint`] uses it for associations, and `dunlin-tokio` for servers over TCP.
+//! Among those, the one that has been silent for longest gives way. A client with an identity never gives way
+//! to one without. If nothing gives way, the newcomer is refused. [`Handshakes`] in progress are counted
+//! apart. This code has no clock and does no I/O; [`crate::Endpoint`] uses it for associations, and
+//! `dunlin-tokio` for servers over TCP.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
@@ -29,16 +32,18 @@ pub const MAX_PLACES: usize = 1 << NUMBER_BITS;
 const NUMBER_BITS: u32 = 24;
 const NUMBER: u64 = (1 << NUMBER_BITS) - 1;
 
-/// The most clients that are filed anew for one newcomer, since a newcomer must not buy much time of its server. The next one goes on.
+/// The most clients that are filed anew for one newcomer, since a newcomer must not buy much time of its
+/// server. The next one goes on.
 const MAX_REORDERED: usize = 64;
 
-/// A host, as limits count it: an IPv4 address, or an IPv6 network of 64 bits, since an IPv6 host can have every address of its network
-/// (RFC 4291 §2.5.1).
+/// A host, as limits count it: an IPv4 address, or an IPv6 network of 64 bits, since an IPv6 host can have
+/// every address of its network (RFC 4291 §2.5.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Host(NonZeroU64);
 
 impl Host {
-    /// The upper half of the numbers of IPv4 hosts. No IPv6 network begins like this (RFC 4291 §2.4 reserves 0000::/8).
+    /// The upper half of the numbers of IPv4 hosts. No IPv6 network begins like this (RFC 4291 §2.4 reserves
+    /// 0000::/8).
     const V4: u64 = 1;
 
     /// The host with this address. An IPv4 address is the same host in its IPv6 form (RFC 4291 §2.5.5.2).
@@ -68,7 +73,8 @@ pub struct PlaceLimits {
     pub all: usize,
     /// The most places of one host.
     pub per_host: usize,
-    /// The most places of one IPv6 network of 48 bits, which may have 65,536 hosts. IPv4 addresses belong to no such network.
+    /// The most places of one IPv6 network of 48 bits, which may have 65,536 hosts. IPv4 addresses belong to
+    /// no such network.
     pub per_network: usize,
     /// A client that has been silent for this time may give way. `None`: never.
     pub silence: Option<Duration>,
@@ -145,8 +151,8 @@ enum Class {
     Known = 3,
 }
 
-/// What a client's turn to give way depends on: its class, and the time at which it was heard, perhaps not the latest one. Its number
-/// makes turns distinct.
+/// What a client's turn to give way depends on: its class, and the time at which it was heard, perhaps not
+/// the latest one. Its number makes turns distinct.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Turn(NonZeroU64);
 
@@ -180,7 +186,8 @@ impl Turn {
     }
 }
 
-/// The key of a client in the index of identities: a part of its identity, whether it is a double, and its number.
+/// The key of a client in the index of identities: a part of its identity, whether it is a double, and its
+/// number.
 const fn identity_key(identity: u64, is_double: bool, number: u32) -> u64 {
     let double = 1 << NUMBER_BITS;
     identity & !(NUMBER | double) | if is_double { double } else { 0 } | number as u64 & NUMBER
@@ -244,9 +251,9 @@ impl Places {
         self.all.is_empty()
     }
 
-    /// Gives a place to the client with this number, whose handshake has just ended, and which was last heard at `heard_ms`. `identity`
-    /// is what it has proven ([`crate::PeerIdentity::label`]). The caller keeps the place where `holders` finds it, and then calls
-    /// [`Self::make_room`].
+    /// Gives a place to the client with this number, whose handshake has just ended, and which was last heard
+    /// at `heard_ms`. `identity` is what it has proven ([`crate::PeerIdentity::label`]). The caller keeps the
+    /// place where `holders` finds it, and then calls [`Self::make_room`].
     pub fn enter(
         &mut self,
         number: u32,
@@ -267,8 +274,9 @@ impl Places {
         place
     }
 
-    /// Decides who gives way to the client with this number, which has just entered: nobody, if no limit is exceeded; another client,
-    /// with the reason; or the newcomer itself, as an error with the limit. The caller then ends that client, whose place is free.
+    /// Decides who gives way to the client with this number, which has just entered: nobody, if no limit is
+    /// exceeded; another client, with the reason; or the newcomer itself, as an error with the limit. The
+    /// caller then ends that client, whose place is free.
     pub fn make_room(
         &mut self,
         number: u32,
@@ -291,8 +299,8 @@ impl Places {
         Ok(Some((other, why)))
     }
 
-    /// As [`Self::make_room`], for a client whose handshake ended in an earlier process: no other one gives way to it, since its identity is
-    /// not proven anew.
+    /// As [`Self::make_room`], for a client whose handshake ended in an earlier process: no other one gives
+    /// way to it, since its identity is not proven anew.
     ///
     /// # Errors
     /// The limit that is exceeded. The caller then ends the client, whose place is free.
@@ -353,7 +361,8 @@ impl Places {
         was_filed
     }
 
-    /// Files a client under another class, and under the time at which it was last heard. Returns whether that has changed anything.
+    /// Files a client under another class, and under the time at which it was last heard. Returns whether
+    /// that has changed anything.
     fn reorder(&mut self, number: u32, holders: &mut impl Holders, class: Class) -> bool {
         let Some(Holder { place, host, heard_ms }) = holders.holder(number) else { return false };
         let turn = Turn::new(class, heard_ms, number);
@@ -389,7 +398,8 @@ impl Places {
         }
     }
 
-    /// The limit that is exceeded, the narrowest first: a client within it makes room within the wider ones, too.
+    /// The limit that is exceeded, the narrowest first: a client within it makes room within the wider ones,
+    /// too.
     fn exceeded(&self, host: Host, limits: &PlaceLimits) -> Option<(Scope, PlaceLimit)> {
         let [anonymous, known] = self.counts.get(&host.network()).copied().unwrap_or_default();
         let of_network = anonymous.saturating_add(known);
@@ -432,7 +442,8 @@ impl Places {
         (heard_ms <= latest).then_some((other, GivesWay::Silent))
     }
 
-    /// The network with the most clients like the newcomer, if it has more than the newcomer's, so that it keeps at least as many.
+    /// The network with the most clients like the newcomer, if it has more than the newcomer's, so that it
+    /// keeps at least as many.
     fn largest(&self, newcomer: &Newcomer) -> Option<u64> {
         let is_known = newcomer.is_known;
         let [anonymous, known] = self.counts.get(&newcomer.network).copied().unwrap_or_default();
@@ -442,8 +453,9 @@ impl Places {
         (*count > own).then_some(*network)
     }
 
-    /// The client of this class that has been silent for longest, and when it was heard. It is not the newcomer. If more than
-    /// [`MAX_REORDERED`] clients were heard since they were filed, it is the one of these that has been silent for longest.
+    /// The client of this class that has been silent for longest, and when it was heard. It is not the
+    /// newcomer. If more than [`MAX_REORDERED`] clients were heard since they were filed, it is the one of
+    /// these that has been silent for longest.
     fn first(
         &mut self,
         scope: Scope,
@@ -529,8 +541,8 @@ impl<C> Default for Seats<C> {
 }
 
 impl<C: Client> Seats<C> {
-    /// Gives a place to a client whose handshake has ended ([`Places::enter`]). Returns its seat, and the client that gave way, if there
-    /// was one, with the reason.
+    /// Gives a place to a client whose handshake has ended ([`Places::enter`]). Returns its seat, and the
+    /// client that gave way, if there was one, with the reason.
     ///
     /// # Errors
     /// The limit that was reached, if no client gave way.

@@ -1,4 +1,5 @@
-//! Proofs that a check has passed. Only the code of that check constructs them, so a review can search for the constructors.
+//! Proofs that a check has passed. Only the code of that check constructs them, so a review can search for
+//! the constructors.
 
 /// The peer's Finished has the expected value.
 #[must_use]
@@ -22,8 +23,8 @@ impl SignatureValid {
     }
 }
 
-/// The peer satisfies the trust settings: its chain or key was verified, it proved a PSK, or the settings require no
-/// proof.
+/// The peer satisfies the trust settings: its chain or key was verified, it proved a PSK, or the settings
+/// require no proof.
 #[must_use]
 #[derive(Debug)]
 pub(crate) struct PeerVerified(());

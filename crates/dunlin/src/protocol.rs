@@ -30,8 +30,8 @@ pub enum TransportKind {
     Datagram = 1,
 }
 
-/// TLS or DTLS in one version. Every difference between the four protocols is a method here; other code must not compare
-/// versions.
+/// TLS or DTLS in one version. Every difference between the four protocols is a method here; other code must
+/// not compare versions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Protocol {
     /// RFC 5246
@@ -103,8 +103,8 @@ impl Protocol {
         matches!(self.transport(), TransportKind::Datagram)
     }
 
-    /// Whether `legacy_version` can name a version of SSL. A server rejects such a ClientHello whatever else it offers
-    /// (RFC 8446 §D.5).
+    /// Whether `legacy_version` can name a version of SSL. A server rejects such a ClientHello whatever else
+    /// it offers (RFC 8446 §D.5).
     pub(crate) const fn descends_from_ssl(self) -> bool {
         matches!(self.transport(), TransportKind::Stream)
     }
@@ -118,8 +118,8 @@ impl Protocol {
         }
     }
 
-    /// Whether there is a middlebox compatibility mode: the server echoes session IDs, and the peer may send dummy
-    /// ChangeCipherSpec records (RFC 8446 §D.4). DTLS 1.3 has none (RFC 9147 §5).
+    /// Whether there is a middlebox compatibility mode: the server echoes session IDs, and the peer may send
+    /// dummy ChangeCipherSpec records (RFC 8446 §D.4). DTLS 1.3 has none (RFC 9147 §5).
     pub(crate) const fn has_compatibility_mode(self) -> bool {
         matches!(self, Self::Tls13)
     }
@@ -134,19 +134,20 @@ impl Protocol {
         matches!(self, Self::Dtls13)
     }
 
-    /// Whether records of this epoch carry application data: from epoch 1 on in DTLS 1.2, from 3 on in DTLS 1.3
-    /// (RFC 9147 §6.1).
+    /// Whether records of this epoch carry application data: from epoch 1 on in DTLS 1.2, from 3 on in DTLS
+    /// 1.3 (RFC 9147 §6.1).
     pub(crate) const fn has_data(self, epoch: u64) -> bool {
         epoch >= if self.changes_cipher_spec() { 1 } else { 3 }
     }
 
-    /// Whether ChangeCipherSpec activates keys, and protected records show their type (RFC 5246 §6.2.1, §7.1).
+    /// Whether ChangeCipherSpec activates keys, and protected records show their type (RFC 5246 §6.2.1,
+    /// §7.1).
     pub(crate) const fn changes_cipher_spec(self) -> bool {
         matches!(self, Self::Tls12 | Self::Dtls12)
     }
 
-    /// Whether the header of a message in the transcript has the fields of DTLS: its number, offset 0 and its whole length again
-    /// (RFC 6347 §4.2.6). DTLS 1.3 leaves them out (RFC 9147 §5.2).
+    /// Whether the header of a message in the transcript has the fields of DTLS: its number, offset 0 and its
+    /// whole length again (RFC 6347 §4.2.6). DTLS 1.3 leaves them out (RFC 9147 §5.2).
     pub(crate) const fn numbers_transcript(self) -> bool {
         matches!(self, Self::Dtls12)
     }
@@ -156,8 +157,8 @@ impl Protocol {
         matches!(self, Self::Tls12 | Self::Dtls12)
     }
 
-    /// Whether a connection can renegotiate (RFC 5746). Over datagrams this engine does not: nothing tells the messages of a second
-    /// handshake from late ones of the first.
+    /// Whether a connection can renegotiate (RFC 5746). Over datagrams this engine does not: nothing tells
+    /// the messages of a second handshake from late ones of the first.
     pub(crate) const fn can_renegotiate(self) -> bool {
         matches!(self, Self::Tls12)
     }

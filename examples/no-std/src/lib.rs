@@ -1,6 +1,7 @@
 //! The engine in a `no_std` program: a device and a server in one process, over buffers instead of a network.
 //!
-//! CI also builds it for a Cortex-M4F (`make bare-metal`). Run it on a PC: `cargo run -p dunlin-examples --bin no_std`.
+//! CI also builds it for a Cortex-M4F (`make bare-metal`). Run it on a PC: `cargo run -p dunlin-examples
+//! --bin no_std`.
 #![no_std]
 #![forbid(unsafe_code)]
 
@@ -16,8 +17,8 @@ use dunlin::wire::SignatureScheme;
 use dunlin::{ClientConfig, Error, Now, Profile, PskSource, ServerAddress, ServerConfig, TlsConnection};
 use dunlin_rustcrypto::{TLS13_AES_128_CCM_SHA256, X25519};
 
-/// Sends `reading` from a device to a server, and returns what the server received. `random` must be a source of good randomness,
-/// such as the chip's generator, and `unix_ms` is the time in milliseconds since 1970.
+/// Sends `reading` from a device to a server, and returns what the server received. `random` must be a source
+/// of good randomness, such as the chip's generator, and `unix_ms` is the time in milliseconds since 1970.
 ///
 /// # Errors
 /// The source of randomness failed.

@@ -27,7 +27,8 @@ struct TlsListener {
 }
 
 impl TlsListener {
-    /// Accepts connections and makes each handshake in its own task, so that a slow client does not delay the others.
+    /// Accepts connections and makes each handshake in its own task, so that a slow client does not delay the
+    /// others.
     fn new(tcp: TcpListener, acceptor: TlsAcceptor) -> io::Result<Self> {
         let address = tcp.local_addr()?;
         let (sender, connections) = mpsc::channel(16);

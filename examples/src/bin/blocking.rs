@@ -1,4 +1,5 @@
-//! The engine over blocking sockets of the standard library, without tokio: one thread for the server, one for the client.
+//! The engine over blocking sockets of the standard library, without tokio: one thread for the server, one
+//! for the client.
 //!
 //! Run it: `cargo run -p dunlin-examples --bin blocking`
 #![forbid(unsafe_code)]
@@ -57,7 +58,8 @@ impl BlockingTls {
         };
         // After an error, the output may contain an alert that tells the peer why.
         self.send_output()?;
-        // This example needs no event: there are no questions, and `is_handshaking` and `peer_has_closed` tell the rest.
+        // This example needs no event: there are no questions, and `is_handshaking` and `peer_has_closed`
+        // tell the rest.
         while self.connection.poll_event().is_some() {}
         Ok(result?)
     }

@@ -1,4 +1,5 @@
-//! Many DTLS associations on one blocking socket of the standard library, without tokio: one thread for the server, one for the client.
+//! Many DTLS associations on one blocking socket of the standard library, without tokio: one thread for the
+//! server, one for the client.
 //!
 //! Run it: `cargo run -p dunlin-examples --bin blocking_dtls`
 #![forbid(unsafe_code)]

@@ -1,6 +1,8 @@
-//! A CoAP client over DTLS: it sends a request and prints the response, or observes a resource and prints each notification.
+//! A CoAP client over DTLS: it sends a request and prints the response, or observes a resource and prints
+//! each notification.
 //!
-//! Run it: `cargo run -p dunlin-examples --bin coap_client -- 127.0.0.1:5684 psk sensor-7 000102030405060708090a0b0c0d0e0f get /light`
+//! Run it: `cargo run -p dunlin-examples --bin coap_client -- 127.0.0.1:5684 psk sensor-7
+//! 000102030405060708090a0b0c0d0e0f get /light`
 //!
 //! The server is `coap_server`, or any other with `coaps`. With certificates, its name must be `localhost`.
 #![forbid(unsafe_code)]

@@ -1,5 +1,5 @@
-//! Two handshakes with a handshake cache that outlives the programs: in the second, neither side sends its certificate again,
-//! but each proves its key.
+//! Two handshakes with a handshake cache that outlives the programs: in the second, neither side sends its
+//! certificate again, but each proves its key.
 //!
 //! Run it: `cargo run -p dunlin-examples --bin persistent_cache`
 #![forbid(unsafe_code)]
@@ -26,7 +26,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Makes one connection with new configurations, as after a restart of both programs. Returns the bytes of its handshake.
+/// Makes one connection with new configurations, as after a restart of both programs. Returns the bytes of
+/// its handshake.
 async fn connect(files: &DemoFiles, listener: &TcpListener) -> Result<u64, Box<dyn Error>> {
     let provider = Arc::new(dunlin_awslc::provider());
     // Each store is a file, with a key file beside it. Both are created if they are missing.

@@ -20,7 +20,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
     // A real key comes from `dunlin psk new` (docs/psk.md). It has at least 16 random bytes.
     let mut key = [0; 32];
     provider.random.fill(&mut key)?;
-    // The lean profile has one cipher suite and one group. With X25519, past connections stay secret if the key leaks.
+    // The lean profile has one cipher suite and one group. With X25519, past connections stay secret if the
+    // key leaks.
     let profile =
         Profile::lean(provider, &TLS13_AES_128_CCM_SHA256, X25519, SignatureScheme::ED25519).build()?;
 

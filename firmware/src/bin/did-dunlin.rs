@@ -1,6 +1,7 @@
-//! The device and the server authenticate each other by a bare `did:dunlin`. Each sends the proof of its latest document along, so neither
-//! asks the registry. The parameters are the server's DID, the registry's two keys, the newest checkpoint that the device has accepted, the
-//! device's DID, its staple, and its private key (PKCS#8).
+//! The device and the server authenticate each other by a bare `did:dunlin`. Each sends the proof of its
+//! latest document along, so neither asks the registry. The parameters are the server's DID, the registry's
+//! two keys, the newest checkpoint that the device has accepted, the device's DID, its staple, and its
+//! private key (PKCS#8).
 #![no_std]
 #![no_main]
 

@@ -1,5 +1,5 @@
-//! The device and the server authenticate each other by a bare `did:key` with an Ed25519 key. Each knows the other's DID. The parameters
-//! are the device's DID, the server's, and the device's private key (PKCS#8).
+//! The device and the server authenticate each other by a bare `did:key` with an Ed25519 key. Each knows the
+//! other's DID. The parameters are the device's DID, the server's, and the device's private key (PKCS#8).
 #![no_std]
 #![no_main]
 

@@ -1,6 +1,6 @@
-//! The program `ecdsa` with the handshake cache. The last parameter is the cache entry of the previous boot, as from the device's
-//! flash, or empty. At the end the program prints the new entry in hexadecimal, for the next boot, and whose certificates the
-//! handshake omitted.
+//! The program `ecdsa` with the handshake cache. The last parameter is the cache entry of the previous boot,
+//! as from the device's flash, or empty. At the end the program prints the new entry in hexadecimal, for the
+//! next boot, and whose certificates the handshake omitted.
 #![no_std]
 #![no_main]
 

@@ -1,4 +1,5 @@
-//! The device and the server authenticate each other by X.509 certificates with P-256 keys, under one authority.
+//! The device and the server authenticate each other by X.509 certificates with P-256 keys, under one
+//! authority.
 #![no_std]
 #![no_main]
 

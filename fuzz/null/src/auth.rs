@@ -15,15 +15,15 @@ pub const SIGNATURE: [u8; 8] = *b"unsigned";
 /// The signatures that a verifier accepts.
 #[derive(Debug)]
 enum Accepts {
-    /// Any signature in certificates and CRLs, because the tests' certificates have real signatures. In the handshake, which
-    /// TLS 1.2 verifies by the same algorithms, only the constant.
+    /// Any signature in certificates and CRLs, because the tests' certificates have real signatures. In the
+    /// handshake, which TLS 1.2 verifies by the same algorithms, only the constant.
     Chains,
     /// The signature in TLS 1.3 handshakes.
     TheConstant,
 }
 
-/// Whether the message is one SEQUENCE, like the signed part of certificates and CRLs. The signed content of a TLS 1.2
-/// handshake begins with a random value or a message type.
+/// Whether the message is one SEQUENCE, like the signed part of certificates and CRLs. The signed content of
+/// a TLS 1.2 handshake begins with a random value or a message type.
 const fn is_sequence(message: &[u8]) -> bool {
     match message {
         [0x30, 0x81, a, rest @ ..] => rest.len() == *a as usize,

@@ -14,8 +14,8 @@ pub(crate) static GROUPS: [NullGroup; 3] = [
     NullGroup { name: NamedGroup::SECP384R1, share_len: 97, secret_len: 48, field: None },
 ];
 
-/// A finite field with the name of ffdhe2048, for the DHE suites of TLS 1.2. Its numbers are too short, and its modulus is
-/// not prime.
+/// A finite field with the name of ffdhe2048, for the DHE suites of TLS 1.2. Its numbers are too short, and
+/// its modulus is not prime.
 pub static FFDHE2048: &dyn KeyExchangeGroup = &NullGroup {
     name: NamedGroup::FFDHE2048,
     share_len: 32,

@@ -1,8 +1,8 @@
 //! NullProvider: **no cryptography at all**. For fuzzing only; never link it into a product.
 //!
-//! A fuzzer changes bytes. With real cryptography, the first changed byte ends the handshake, and the fuzzer never reaches
-//! the code after it. Here, a constant passes every check that a peer without the keys could not pass. The fuzzer can keep,
-//! remove or guess the constant:
+//! A fuzzer changes bytes. With real cryptography, the first changed byte ends the handshake, and the fuzzer
+//! never reaches the code after it. Here, a constant passes every check that a peer without the keys could
+//! not pass. The fuzzer can keep, remove or guess the constant:
 //!
 //! | part | what it does |
 //! | --- | --- |
@@ -19,8 +19,8 @@
 //!
 //! So a fuzzer can reach both outcomes of every check, and every run is reproducible.
 //!
-//! [`CryptoProvider::check`] refuses this provider, as it should: the hashes fail their known-answer tests, and the AEADs do
-//! not encrypt. A profile accepts it only after
+//! [`CryptoProvider::check`] refuses this provider, as it should: the hashes fail their known-answer tests,
+//! and the AEADs do not encrypt. A profile accepts it only after
 //! [`ProfileBuilder::danger_skip_provider_check`](dunlin::ProfileBuilder::danger_skip_provider_check).
 
 use std::sync::Arc;
@@ -42,8 +42,8 @@ pub use hash::MAC;
 pub use record::TAG;
 pub use tls12::TLS12_CIPHER_SUITES;
 
-/// Returns a provider without any security, with a new random source. It has all suites, also `TLS_AES_128_CCM_8_SHA256`,
-/// and all groups and schemes.
+/// Returns a provider without any security, with a new random source. It has all suites, also
+/// `TLS_AES_128_CCM_8_SHA256`, and all groups and schemes.
 pub fn null_provider() -> CryptoProvider {
     CryptoProvider {
         name: "NullProvider (no security, for fuzzing only)",

@@ -61,7 +61,8 @@ fn run(ends: &mut [TlsConnection; 2], edit: impl Fn(Vec<u8>) -> Vec<u8>) -> Resu
     }
 }
 
-/// A peer with two keys keeps its identity in a renegotiation, and a failed connection still reports that identity.
+/// A peer with two keys keeps its identity in a renegotiation, and a failed connection still reports that
+/// identity.
 #[test]
 fn renegotiation_keeps_the_peer() {
     let other: Vec<u8> =

@@ -1,6 +1,7 @@
-//! The client, which is the same for all servers: it drives Dunlin's engine over one socket, which sends from many addresses of the
-//! loopback network, and keeps a number of records on the way. It seals records before the clock runs, and opens the echoes after it has
-//! stopped, so that it needs less time for a record than any server.
+//! The client, which is the same for all servers: it drives Dunlin's engine over one socket, which sends from
+//! many addresses of the loopback network, and keeps a number of records on the way. It seals records before
+//! the clock runs, and opens the echoes after it has stopped, so that it needs less time for a record than
+//! any server.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -15,7 +16,8 @@ use super::{ASSOCIATIONS, ids, profile, psk};
 
 /// The bytes of data in a record.
 pub(super) const DATA: [u8; 64] = [7; 64];
-/// The records that are on the way at one time. Their buffers in the kernel fit into a socket of the default size.
+/// The records that are on the way at one time. Their buffers in the kernel fit into a socket of the default
+/// size.
 const WINDOW: usize = 96;
 /// The handshakes that are in progress at one time.
 const HANDSHAKES: usize = 16;
@@ -31,7 +33,8 @@ struct Client {
     wire: Wire,
     server: SocketAddr,
     associations: Vec<DtlsConnection>,
-    /// The sealed records of an interval, of equal length, and the received ones: the association, and the end in `received`.
+    /// The sealed records of an interval, of equal length, and the received ones: the association, and the
+    /// end in `received`.
     sealed: Vec<u8>,
     echoes: Vec<(usize, usize)>,
     received: Vec<u8>,
@@ -161,8 +164,8 @@ impl Client {
     }
 }
 
-/// Connects to the server with this port and process. Prints the records in a second, the server's microseconds for each, and the kB of
-/// its memory for an association.
+/// Connects to the server with this port and process. Prints the records in a second, the server's
+/// microseconds for each, and the kB of its memory for an association.
 pub(crate) fn load(port: &str, server: &str, has_ids: bool) {
     let mut config = ClientConfig::new(profile()).with_psks(vec![Arc::new(psk())]);
     if has_ids {

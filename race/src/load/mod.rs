@@ -1,5 +1,5 @@
-//! Measures how many records of 64 bytes a DTLS server echoes in a second, with many associations. The server has one core and the
-//! client the other.
+//! Measures how many records of 64 bytes a DTLS server echoes in a second, with many associations. The server
+//! has one core and the client the other.
 
 mod client;
 mod instructions;
@@ -51,8 +51,8 @@ fn ids() -> Arc<dyn ConnectionIds> {
     Arc::new(NodeIds::new(&[], 8, awslc().random.clone()).unwrap())
 }
 
-/// Prints the records in a second of each server, their cost and its memory, and the ratios in the same round. A server takes part if its
-/// name contains `part`; the ratios are those of the first one.
+/// Prints the records in a second of each server, their cost and its memory, and the ratios in the same
+/// round. A server takes part if its name contains `part`; the ratios are those of the first one.
 pub(crate) fn race(part: &str) {
     let servers: Vec<_> = SERVERS.iter().filter(|(name, _)| name.contains(part)).collect();
     let mut all = vec![Vec::new(); servers.len()];
@@ -96,8 +96,8 @@ impl Drop for Server {
     }
 }
 
-/// Starts a server on the first core and a client on the second. Returns the records in a second, and the server's processor time for
-/// each in microseconds.
+/// Starts a server on the first core and a client on the second. Returns the records in a second, and the
+/// server's processor time for each in microseconds.
 fn measure((name, has_ids): (&str, bool)) -> [f64; 3] {
     let program = std::env::current_exe().unwrap().to_str().unwrap().to_owned();
     let mut command = Command::new("taskset");

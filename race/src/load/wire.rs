@@ -8,8 +8,8 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::addr::SocketAddrArg;
 use rustix::net::{MMsgHdr, SendAncillaryBuffer, SendFlags, SocketAddrAny, sendmmsg};
 
-/// The room for what the kernel receives at once: the largest datagram, or several that it has joined. A power of two would put the
-/// beginnings of all datagrams into the same few lines of the processor's cache.
+/// The room for what the kernel receives at once: the largest datagram, or several that it has joined. A
+/// power of two would put the beginnings of all datagrams into the same few lines of the processor's cache.
 const ROOM: usize = 65_536 + 4096 + 64;
 /// The most datagrams that one system call sends.
 const SEND_BATCH: usize = 64;
@@ -27,8 +27,8 @@ impl Wire {
         Self { socket, batches, buffer: vec![0; BATCH_SIZE * ROOM] }
     }
 
-    /// Receives what is there: the sender, this side's address, the datagram. Waits up to 10 ms for a first one. Returns whether there was
-    /// any.
+    /// Receives what is there: the sender, this side's address, the datagram. Waits up to 10 ms for a first
+    /// one. Returns whether there was any.
     pub(super) fn receive(&mut self, mut f: impl FnMut(SocketAddr, Option<IpAddr>, &[u8])) -> bool {
         let mut metas = [RecvMeta::default(); BATCH_SIZE];
         let mut parts = self.buffer.chunks_mut(ROOM);

@@ -1,5 +1,5 @@
-//! Rule 2 in random histories: after any sequence of changes, a handshake with caches is accepted exactly when a full
-//! handshake would be accepted at that moment.
+//! Rule 2 in random histories: after any sequence of changes, a handshake with caches is accepted exactly
+//! when a full handshake would be accepted at that moment.
 
 use dunlin::cache::CacheMode;
 use dunlin::wire::ProtocolVersion;

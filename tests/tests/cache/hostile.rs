@@ -19,7 +19,8 @@ const EXTENDED_MASTER_SECRET: u16 = 23;
 
 type Messages = Vec<Vec<u8>>;
 
-/// Replaces the body of an extension in the list at `at`, appends the extension, or removes it if `body` is `None`.
+/// Replaces the body of an extension in the list at `at`, appends the extension, or removes it if `body` is
+/// `None`.
 fn with_extension(message_: &[u8], at: usize, typ: u16, body: Option<&[u8]>) -> Vec<u8> {
     let (head, list) = message_.split_at(at);
     let (mut rest, mut out, mut was_there) = (&list[2..], Vec::new(), false);
@@ -75,8 +76,8 @@ pub(crate) fn set_extension(message: &mut Vec<u8>, typ: u16, body: Option<&[u8]>
     *message = with_extension(message, list_at(message), typ, body);
 }
 
-/// Returns the client's error after a server's first flight with these changes, in its first connection or in a later one.
-/// The first message of the flight holds the server's answers.
+/// Returns the client's error after a server's first flight with these changes, in its first connection or in
+/// a later one. The first message of the flight holds the server's answers.
 fn to_client(setup: Setup, is_first: bool, edit: impl FnOnce(&mut Messages)) -> Error {
     let secrets = Arc::new(Secrets::default());
     let profile = |is_client| setup.profile(P256, is_client).extended_master_secret_required(false);
@@ -135,7 +136,8 @@ fn client_rejects_answers_that_it_did_not_offer() {
             let body = [if setup.mode == CacheMode::Compact { 1 } else { 0 }, index];
             assert!(is_illegal(&answer(false, HANDSHAKE_CACHE, &body)), "{setup:?} {index}");
         }
-        // TLS 1.3 has no bit for the CertificateRequest, and BiTHaC names the server's messages in cached_info.
+        // TLS 1.3 has no bit for the CertificateRequest, and BiTHaC names the server's messages in
+        // cached_info.
         if !is_tls12 || setup.mode == CacheMode::Bithac {
             assert!(is_illegal(&answer(false, HANDSHAKE_CACHE, &[2, 0])), "{setup:?}");
         }
@@ -180,7 +182,8 @@ fn client_rejects_abbreviated_messages_without_agreement() {
     let setup = Setup { version: ProtocolVersion::TLS1_2, mode: CacheMode::Compact };
     let error = to_client(setup, false, |m| set_extension(&mut m[0], HANDSHAKE_CACHE, Some(&[1, 0])));
     assert_eq!(error, Malformed::Truncated(What::Message(T::CERTIFICATE_REQUEST)).into());
-    // A changed fingerprint, or one byte more or less, is neither a valid fingerprint nor a list of certificates.
+    // A changed fingerprint, or one byte more or less, is neither a valid fingerprint nor a list of
+    // certificates.
     let setup = Setup { mode: CacheMode::Bithac, ..setup };
     for change in [
         (|body: &mut Vec<u8>| *body.last_mut().unwrap() ^= 1) as fn(&mut Vec<u8>),
@@ -206,7 +209,8 @@ fn caches_are_unused_without_extended_master_secret() {
     for setup in setups().filter(|setup| setup.is_tls12()) {
         let error = to_client(setup, false, |m| set_extension(&mut m[0], EXTENDED_MASTER_SECRET, None));
         assert!(is_illegal(&error), "{setup:?}: {error:?}");
-        // Each part of an answer alone: certificate, request or ticket by name, and a fingerprint of cached_info.
+        // Each part of an answer alone: certificate, request or ticket by name, and a fingerprint of
+        // cached_info.
         let answers: [(&[u8], Option<&[u8]>); 4] =
             [(&[1, 0xff], None), (&[2, 0xff], None), (&[0, 0], None), (&[], Some(&[0, 1, 1]))];
         for (cache, info) in answers {
@@ -308,7 +312,8 @@ fn server_rejects_malformed_offers() {
     }
 }
 
-/// A TLS 1.2 client that omits its certificates before the server knows them, or its CertificateVerify afterwards.
+/// A TLS 1.2 client that omits its certificates before the server knows them, or its CertificateVerify
+/// afterwards.
 #[test]
 fn server_rejects_clients_without_proof() {
     for setup in setups().filter(|setup| setup.is_tls12()) {

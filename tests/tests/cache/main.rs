@@ -1,5 +1,5 @@
-//! The handshake cache (docs/handshake-cache.md): repeated handshakes authenticate both sides as freshly as full ones,
-//! without the certificates.
+//! The handshake cache (docs/handshake-cache.md): repeated handshakes authenticate both sides as freshly as
+//! full ones, without the certificates.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may fail")]
 
 mod histories;

@@ -59,8 +59,8 @@ fn abbreviated_messages_have_the_specified_sizes() {
     }
 }
 
-/// The cache extensions of the Hellos take at most 8 bytes in a first handshake and 36 in a repeated one (the paper: 8 and
-/// 111).
+/// The cache extensions of the Hellos take at most 8 bytes in a first handshake and 36 in a repeated one (the
+/// paper: 8 and 111).
 #[test]
 fn cache_extensions_are_short() {
     for version in VERSIONS {
@@ -86,7 +86,8 @@ fn cache_extensions_are_short() {
     }
 }
 
-/// BiTHaC does not abbreviate a short CertificateRequest: its fingerprint would cost more bytes than it saves.
+/// BiTHaC does not abbreviate a short CertificateRequest: its fingerprint would cost more bytes than it
+/// saves.
 #[test]
 fn bithac_does_not_abbreviate_a_short_request() {
     for (mode, is_abbreviated) in [(CacheMode::Bithac, false), (CacheMode::Compact, true)] {
@@ -173,8 +174,8 @@ fn fingerprint(leaf: &Leaf) -> Vec<u8> {
     Sha256::digest(message(11, &[&u24(list.len()), &list[..]].concat())).to_vec()
 }
 
-/// docs/handshake-cache.md §4, TLS 1.2: the client signs the transcript with the synthetic messages in their places, and no
-/// others.
+/// docs/handshake-cache.md §4, TLS 1.2: the client signs the transcript with the synthetic messages in their
+/// places, and no others.
 #[test]
 fn client_signs_omitted_messages() {
     for mode in [CacheMode::Bithac, CacheMode::Compact] {
@@ -234,8 +235,8 @@ fn plaintext_messages(flight: &[u8]) -> Vec<Vec<u8>> {
     messages(&clear.flat_map(|record| record[5..].to_vec()).collect::<Vec<_>>())
 }
 
-/// RFC 7924 §3 and §4, byte for byte: the client's offer, the server's answer, and its Certificate. The test computes the
-/// fingerprint itself, over the message of RFC 5246 §7.4.2.
+/// RFC 7924 §3 and §4, byte for byte: the client's offer, the server's answer, and its Certificate. The test
+/// computes the fingerprint itself, over the message of RFC 5246 §7.4.2.
 #[test]
 fn tls12_matches_rfc7924_byte_for_byte() {
     let setup = Setup { version: ProtocolVersion::TLS1_2, mode: CacheMode::Rfc7924 };

@@ -35,7 +35,8 @@ fn second_handshake_omits_the_certificates() {
             for _ in 0..3 {
                 let (pair, cached) = connect(&client, &server);
                 assert_eq!(cached, [true; 2]);
-                // The abbreviated Certificate has 9 bytes in a TLS 1.2 record; the server's may also hold its fingerprint.
+                // The abbreviated Certificate has 9 bytes in a TLS 1.2 record; the server's may also hold its
+                // fingerprint.
                 let client = if setup.is_tls12() { 4 } else { 13 };
                 let server = match (setup.is_tls12(), setup.mode) {
                     (true, CacheMode::Bithac) => 4 + 33,
@@ -95,7 +96,8 @@ fn either_side_may_lose_its_cache() {
     }
 }
 
-/// Rule 1: use does not renew an entry. Rule 2: an entry from the future is not used, as after a clock was set back.
+/// Rule 1: use does not renew an entry. Rule 2: an entry from the future is not used, as after a clock was
+/// set back.
 #[test]
 fn entry_ages_from_the_last_full_verification() {
     for setup in setups() {
@@ -212,8 +214,8 @@ fn entry_serves_every_profile_of_equal_trust() {
     }
 }
 
-/// Rule 2: both dates are checked again when the peer authenticates, because the clock may leave the validity after the
-/// ClientHello. RFC 5280 §4.1.2.5: the validity includes notBefore and notAfter.
+/// Rule 2: both dates are checked again when the peer authenticates, because the clock may leave the validity
+/// after the ClientHello. RFC 5280 §4.1.2.5: the validity includes notBefore and notAfter.
 #[test]
 fn checks_both_dates_of_a_cached_certificate_during_the_handshake() {
     // The validity of the test certificates, in milliseconds: from 2025 to the first second of 2035.
@@ -278,8 +280,8 @@ fn next_handshake_is_full_after_a_failed_proof() {
     }
 }
 
-/// Rule 1: a client with a wrong Finished gets no entry, although its chain and signature are valid. Only TLS 1.3: its key
-/// log has the keys to write a changed Finished.
+/// Rule 1: a client with a wrong Finished gets no entry, although its chain and signature are valid. Only TLS
+/// 1.3: its key log has the keys to write a changed Finished.
 #[test]
 fn wrong_finished_creates_no_entry() {
     for setup in setups().filter(|setup| !setup.is_tls12()) {
@@ -428,8 +430,8 @@ fn caller_is_asked_in_every_handshake() {
     }
 }
 
-/// Rule 2: trust settings may change at run time. A cached peer is then verified anew, and refused if the new settings do
-/// not trust it.
+/// Rule 2: trust settings may change at run time. A cached peer is then verified anew, and refused if the new
+/// settings do not trust it.
 #[test]
 fn changed_trust_applies_at_once() {
     for setup in setups() {

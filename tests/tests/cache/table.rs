@@ -1,6 +1,6 @@
-//! Two sides that have cached each other connect again after a change: either the table's certificates are omitted, or the
-//! handshake ends with the table's error. A handshake without caches has the same number of flights and the same result
-//! ([`World::connect`]).
+//! Two sides that have cached each other connect again after a change: either the table's certificates are
+//! omitted, or the handshake ends with the table's error. A handshake without caches has the same number of
+//! flights and the same result ([`World::connect`]).
 
 use dunlin::Error;
 use dunlin::error::{AuthenticationFailure, PeerMisbehaved};

@@ -39,7 +39,8 @@ impl Dice {
     }
 }
 
-/// Carries flights until the client has sent `flights` of them; the last one reaches the server only if it `arrives`.
+/// Carries flights until the client has sent `flights` of them; the last one reaches the server only if it
+/// `arrives`.
 fn until(pair: &mut Pair, flights: usize, arrives: bool) {
     for flight in 1..=flights {
         if flight == flights && !arrives {
@@ -54,7 +55,8 @@ fn until(pair: &mut Pair, flights: usize, arrives: bool) {
     }
 }
 
-/// No two completed connections of one client contain the same ticket. A ticket of a broken connection may appear once more.
+/// No two completed connections of one client contain the same ticket. A ticket of a broken connection may
+/// appear once more.
 #[test]
 fn no_ticket_appears_in_two_completed_connections() {
     for mode in [CacheMode::Compact, CacheMode::Bithac] {
@@ -107,9 +109,9 @@ fn no_ticket_appears_in_two_completed_connections() {
     }
 }
 
-/// The connection breaks after the client's Finished was sent. Whether or not it arrives, the next handshake omits the
-/// server's certificates. In TLS 1.2, if it arrives, only the server has the new ticket, and the client sends its
-/// certificates once.
+/// The connection breaks after the client's Finished was sent. Whether or not it arrives, the next handshake
+/// omits the server's certificates. In TLS 1.2, if it arrives, only the server has the new ticket, and the
+/// client sends its certificates once.
 #[test]
 fn lost_finished_costs_at_most_one_full_client_certificate() {
     for setup in setups() {
@@ -133,8 +135,8 @@ fn lost_finished_costs_at_most_one_full_client_certificate() {
     }
 }
 
-/// A client with several unfinished connections shows each ticket in only one of them. The ticket returns if that connection
-/// fails.
+/// A client with several unfinished connections shows each ticket in only one of them. The ticket returns if
+/// that connection fails.
 #[test]
 fn concurrent_connections_show_each_ticket_once() {
     for setup in setups() {
@@ -217,7 +219,8 @@ fn next_handshake_is_full_after_a_refused_finished() {
     }
 }
 
-/// An expired or unusable session does not prevent the use of the cache; a resumed session leaves the cache unchanged.
+/// An expired or unusable session does not prevent the use of the cache; a resumed session leaves the cache
+/// unchanged.
 #[test]
 fn sessions_and_the_cache_work_side_by_side() {
     for setup in setups() {
@@ -256,8 +259,8 @@ fn sessions_and_the_cache_work_side_by_side() {
             assert_eq!(run(8), (false, [true; 2]));
             let second = tickets();
             assert_ne!(second, first);
-            // A session from a handshake with omitted certificates cannot be verified again, so the client does not resume
-            // it.
+            // A session from a handshake with omitted certificates cannot be verified again, so the client
+            // does not resume it.
             let expected = if reverify { (false, [true; 2]) } else { (true, [false; 2]) };
             assert_eq!(run(8), expected, "{setup:?}");
             assert_eq!(tickets() == second, !reverify);

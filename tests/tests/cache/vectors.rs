@@ -1,7 +1,9 @@
-//! The test vectors of the handshake cache (docs/handshake-cache-vectors.json). The engine reproduces them byte for byte.
-//! docs/handshake-cache-vectors.py, an independent decoder, checks them against docs/handshake-cache.md.
+//! The test vectors of the handshake cache (docs/handshake-cache-vectors.json). The engine reproduces them
+//! byte for byte. docs/handshake-cache-vectors.py, an independent decoder, checks them against
+//! docs/handshake-cache.md.
 //!
-//! `DUNLIN_WRITE_VECTORS=1 cargo test -p dunlin-tests --test cache vectors::` replaces the vectors, with new keys.
+//! `DUNLIN_WRITE_VECTORS=1 cargo test -p dunlin-tests --test cache vectors::` replaces the vectors, with new
+//! keys.
 
 use std::collections::HashMap;
 use std::process::Command;

@@ -1,5 +1,5 @@
-//! A client and a server whose certificates, trust, clocks and caches change between their connections. Each connection is
-//! made twice at the same moment, with the caches and without. Both must end alike.
+//! A client and a server whose certificates, trust, clocks and caches change between their connections. Each
+//! connection is made twice at the same moment, with the caches and without. Both must end alike.
 
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime};
@@ -211,7 +211,8 @@ impl World {
         Pair::at(&Arc::new(client), &Arc::new(server), Now::from_unix_ms(self.now_ms))
     }
 
-    /// Connects with the caches and without, which must end alike. Returns which certificates were omitted, or the error.
+    /// Connects with the caches and without, which must end alike. Returns which certificates were omitted,
+    /// or the error.
     pub(crate) fn connect(&self) -> Result<[bool; 2], Error> {
         let (with, pair) = run(self.pair(true));
         let (without, _) = run(self.pair(false));

@@ -1,4 +1,5 @@
-//! Messages after the handshake over a stream: a side refuses those that it does not read by their header, and keeps nothing of them.
+//! Messages after the handshake over a stream: a side refuses those that it does not read by their header,
+//! and keeps nothing of them.
 
 use std::sync::Arc;
 

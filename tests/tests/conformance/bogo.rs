@@ -89,7 +89,8 @@ fn error_after(certificate: &Credential, of_server: bool) -> Error {
     to.receive(NOW, &flight).unwrap_err()
 }
 
-/// RFC 8446 §4.4.2.2. A side with such a certificate does not send it, so the peer is hostile: it lacks the key, too.
+/// RFC 8446 §4.4.2.2. A side with such a certificate does not send it, so the peer is hostile: it lacks the
+/// key, too.
 #[test]
 fn refuses_a_certificate_whose_key_may_not_sign() {
     for (usage, may_sign) in [
@@ -137,7 +138,8 @@ fn rejects_excess_data_around_a_retry() {
     assert_eq!(pair.client.receive(NOW, &retry), Err(error));
 }
 
-/// RFC 8446 §D.4: in compatibility mode, each side sends one ChangeCipherSpec, here before the client's second flight.
+/// RFC 8446 §D.4: in compatibility mode, each side sends one ChangeCipherSpec, here before the client's
+/// second flight.
 #[test]
 fn change_cipher_spec_precedes_the_second_client_hello_in_compatibility_mode() {
     for is_compatible in [true, false] {
@@ -310,7 +312,8 @@ fn server_chooses_certificate_types_in_its_own_order() {
     assert_eq!(connect(&types, &[raw_key, x509]), Ok(Some(raw_key)));
     assert_eq!(connect(&[x509], &[raw_key, x509]), Ok(Some(x509)));
     assert_eq!(connect(&[raw_key], &[x509, raw_key]), Ok(Some(raw_key)));
-    // RFC 7250 §4.2: the server refuses a client that offers only unsuitable types, but not a client that offers none.
+    // RFC 7250 §4.2: the server refuses a client that offers only unsuitable types, but not a client that
+    // offers none.
     let nothing = PeerIncompatible::CertificateType { ours: vec![x509], theirs: vec![raw_key] };
     assert_eq!(connect(&[raw_key], &[x509]), Err(nothing.into()));
     assert_eq!(connect(&[x509], &[raw_key]), Ok(None));
@@ -474,7 +477,8 @@ fn first_flights(client: ClientConfig, server: ServerConfig) -> (Pair, Vec<u8>) 
     (pair, flight)
 }
 
-/// RFC 8446 §4.2.1: the client rejects versions that it did not offer, and versions before TLS 1.3 in this extension.
+/// RFC 8446 §4.2.1: the client rejects versions that it did not offer, and versions before TLS 1.3 in this
+/// extension.
 #[test]
 fn client_rejects_a_selected_version_that_it_did_not_offer() {
     let not_offered = Err(PeerMisbehaved::NotOffered(What::Version).into());
@@ -491,7 +495,8 @@ fn client_rejects_a_selected_version_that_it_did_not_offer() {
     assert_eq!(older.receive(NOW, &flight).map(drop), not_offered);
 }
 
-/// RFC 8446 §4.2.11, §9.2: a certificate or psk_dhe_ke requires a key share. The two errors have different alerts.
+/// RFC 8446 §4.2.11, §9.2: a certificate or psk_dhe_ke requires a key share. The two errors have different
+/// alerts.
 #[test]
 fn client_rejects_a_server_hello_without_key_share() {
     let psk = || Psk::new("device-1", &[7; 32]).unwrap();

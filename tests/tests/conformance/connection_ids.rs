@@ -1,4 +1,5 @@
-//! NewConnectionId and RequestConnectionId (RFC 9147 §9), which no other implementation has. An independent decoder reads the datagrams.
+//! NewConnectionId and RequestConnectionId (RFC 9147 §9), which no other implementation has. An independent
+//! decoder reads the datagrams.
 
 use std::sync::Arc;
 use std::time::Duration;

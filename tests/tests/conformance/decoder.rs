@@ -33,8 +33,8 @@ pub(crate) fn hex(bytes: &[u8]) -> String {
     })
 }
 
-/// The configurations of a client with IDs from c1c1c1 on, and of a server with IDs from 5151515151 on, which authenticate each other.
-/// The client logs its secrets.
+/// The configurations of a client with IDs from c1c1c1 on, and of a server with IDs from 5151515151 on, which
+/// authenticate each other. The client logs its secrets.
 pub(crate) fn configs(
     secrets: &Arc<Secrets>,
     migration: Migration,
@@ -58,7 +58,8 @@ pub(crate) fn configs(
     (Arc::new(client), Arc::new(server))
 }
 
-/// What the decoder reads from `datagrams` with their senders, without ACKs: sender, connection ID and content of each record.
+/// What the decoder reads from `datagrams` with their senders, without ACKs: sender, connection ID and
+/// content of each record.
 pub(crate) fn decode(secrets: &Secrets, datagrams: &[(Side, Vec<u8>)]) -> Vec<String> {
     let exchange = exchange(secrets, datagrams);
     let told = run(&exchange).unwrap();

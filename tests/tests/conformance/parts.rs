@@ -1,4 +1,5 @@
-//! Parts of messages after a handshake over datagrams: a server joins what it reads, and drops what stays incomplete.
+//! Parts of messages after a handshake over datagrams: a server joins what it reads, and drops what stays
+//! incomplete.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +11,8 @@ use dunlin_null::TAG;
 use dunlin_sim::{CLIENT_ADDRESS, Pair, SERVER_ADDRESS};
 use dunlin_tests::{NOW, awslc, localhost, null_psk_suite};
 
-/// A connected pair without real cryptography, so that a test can write the client's records. The client has sent three messages.
+/// A connected pair without real cryptography, so that a test can write the client's records. The client has
+/// sent three messages.
 fn open_pair(is_tls12: bool, is_patient: bool) -> Pair<DtlsConnection, DtlsConnection> {
     let provider = Arc::new(dunlin_null::null_provider());
     let profile = || {
@@ -38,7 +40,8 @@ fn open_pair(is_tls12: bool, is_patient: bool) -> Pair<DtlsConnection, DtlsConne
 }
 
 const ID_LEN: usize = 8;
-/// The number of the client's next message: it has sent two ClientHellos and Finished, or ClientHello, ClientKeyExchange and Finished.
+/// The number of the client's next message: it has sent two ClientHellos and Finished, or ClientHello,
+/// ClientKeyExchange and Finished.
 const NEXT: u16 = 3;
 
 /// The record of DTLS 1.2 with this number, content and connection ID (RFC 9146 §4).
@@ -70,8 +73,8 @@ fn id_of(pair: &Pair<DtlsConnection, DtlsConnection>) -> Vec<u8> {
     pair.server.connection_ids().next().unwrap().to_vec()
 }
 
-/// RFC 5746 §4.5: a side that does not renegotiate answers with a warning, and the peer decides. RFC 6347 has no ACK, so a client would
-/// wait for ever.
+/// RFC 5746 §4.5: a side that does not renegotiate answers with a warning, and the peer decides. RFC 6347 has
+/// no ACK, so a client would wait for ever.
 #[test]
 fn a_dtls12_server_answers_a_renegotiation_however_long_its_client_hello_is() {
     for (len, most) in [(500, 400), (3000, 400), (16_000, 1100), (66_000, 1300)] {
@@ -123,7 +126,8 @@ fn a_part_of_a_longer_message_about_connection_ids_ends_the_connection() {
     assert!(pair.server.receive(pair.now, CLIENT_ADDRESS, &sealed13(&id, 100, 22, part)).is_err());
 }
 
-/// A server drops the parts of a message after a minute, also if it is patient. The client then has to send all of them again.
+/// A server drops the parts of a message after a minute, also if it is patient. The client then has to send
+/// all of them again.
 #[test]
 fn a_server_drops_parts_after_a_minute() {
     for is_patient in [false, true] {

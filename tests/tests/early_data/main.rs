@@ -1,4 +1,5 @@
-//! Early data (0-RTT): when a server accepts it, when not and why. No data is delivered twice, or as ordinary data.
+//! Early data (0-RTT): when a server accepts it, when not and why. No data is delivered twice, or as ordinary
+//! data.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may fail")]
 
 use std::sync::Arc;
@@ -425,7 +426,8 @@ fn server_refuses_early_data_outside_the_age_window() {
     }
 }
 
-/// RFC 8446 §8: a replay of the first flight, to another connection and to another server with the same memory.
+/// RFC 8446 §8: a replay of the first flight, to another connection and to another server with the same
+/// memory.
 #[test]
 fn server_refuses_a_replayed_first_flight() {
     for (site, why) in Site::all().into_iter().zip([NoEarlyData::NotResumed, NoEarlyData::NotSingleUse]) {

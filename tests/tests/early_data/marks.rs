@@ -1,5 +1,5 @@
-//! The mark of a ticket belongs to the server: whatever profile the caller chooses for a client, and even if it chooses none, no server
-//! accepts a copy of the refused early data (RFC 8446 §8.2).
+//! The mark of a ticket belongs to the server: whatever profile the caller chooses for a client, and even if
+//! it chooses none, no server accepts a copy of the refused early data (RFC 8446 §8.2).
 
 use dunlin::ServerProfiles;
 use dunlin::wire::SignatureScheme;
@@ -25,8 +25,8 @@ fn flight(site: &Site, issuer: &Arc<ServerConfig>) -> Vec<u8> {
     take(&mut client)
 }
 
-/// Gives the flight to a connection of `server`, and answers its choice of a profile. Returns the outcome of the early data, and the data
-/// that the connection delivers early.
+/// Gives the flight to a connection of `server`, and answers its choice of a profile. Returns the outcome of
+/// the early data, and the data that the connection delivers early.
 fn give(
     server: &Arc<ServerConfig>,
     flight: &[u8],
@@ -48,7 +48,8 @@ fn give(
     (outcome, take_early(&mut server))
 }
 
-/// The server refuses the flight in this way once, and then every copy of it. It would have accepted the flight.
+/// The server refuses the flight in this way once, and then every copy of it. It would have accepted the
+/// flight.
 fn assert_marks(what: &str, refuse: impl Fn(&Site, &[u8])) {
     for (site, why) in sites() {
         let accepting = site.server();
@@ -88,7 +89,8 @@ fn ticket_of_another_profile_is_marked_by_the_default() {
     }
 }
 
-/// The provider of the default profile has fewer suites than that of another one, which has issued the ticket.
+/// The provider of the default profile has fewer suites than that of another one, which has issued the
+/// ticket.
 #[test]
 fn ticket_with_a_suite_of_another_provider_is_marked_by_the_default() {
     for (site, why) in sites() {
@@ -153,7 +155,8 @@ fn configuration_without_tls13_marks_the_ticket() {
     });
 }
 
-/// A reload changes the trust while a connection of the previous configuration still waits for its ClientHello.
+/// A reload changes the trust while a connection of the previous configuration still waits for its
+/// ClientHello.
 #[test]
 fn reload_between_a_flight_and_its_copy_changes_nothing() {
     for (site, why) in sites() {
@@ -189,7 +192,8 @@ fn ticket_of_the_first_of_many_settings_is_marked() {
     assert_eq!(again, (Some(EarlyDataOutcome::Rejected(NoEarlyData::NotSingleUse)), None));
 }
 
-/// If the caller answers with tickets that the asking configuration does not know, a refusal could not have marked them.
+/// If the caller answers with tickets that the asking configuration does not know, a refusal could not have
+/// marked them.
 #[test]
 fn early_data_needs_tickets_that_the_asking_configuration_knows() {
     for (site, why) in sites() {

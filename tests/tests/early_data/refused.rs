@@ -1,5 +1,5 @@
-//! No server accepts early data that another server has refused (RFC 8446 §8.2), and a ticket can expire while a question is
-//! open.
+//! No server accepts early data that another server has refused (RFC 8446 §8.2), and a ticket can expire
+//! while a question is open.
 
 use std::time::Duration;
 
@@ -71,7 +71,8 @@ fn flight_refused_for_suite_or_protocol_is_refused_everywhere() {
     }
 }
 
-/// RFC 8446 §8.2: after a server has refused early data for any reason, every server refuses a copy of the flight.
+/// RFC 8446 §8.2: after a server has refused early data for any reason, every server refuses a copy of the
+/// flight.
 #[test]
 fn flight_refused_for_any_reason_is_refused_everywhere() {
     type Make = fn(&Site) -> ServerConfig;

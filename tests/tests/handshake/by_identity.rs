@@ -46,7 +46,8 @@ fn client(edit: impl FnOnce(ProfileBuilder) -> ProfileBuilder) -> ClientConfig {
     ClientConfig::new(edit(builder(&[&pkis()[0].client]).renegotiation(true)).build().unwrap())
 }
 
-/// Answers the server's questions until it has none. The profile of the ClientHello is `hinted`, and that of the identity `proven`.
+/// Answers the server's questions until it has none. The profile of the ClientHello is `hinted`, and that of
+/// the identity `proven`.
 fn answer(pair: &mut Pair, profiles: &ServerProfiles, hinted: &str, proven: &str) -> Result<(), Error> {
     loop {
         pair.run()?;
@@ -116,8 +117,8 @@ fn a_connection_goes_once_up_or_down_to_the_profile_of_the_client() {
                 pair.run().unwrap();
                 assert!(pair.client_events.iter().any(|e| matches!(e, Event::RenegotiationRefused)));
                 pair.echo(b"hello").unwrap();
-                // The first session serves the client's profile if it is strong enough. This engine's clients keep no session of
-                // a renegotiation (those of OpenSSL do, see `peers/by_identity`).
+                // The first session serves the client's profile if it is strong enough. This engine's clients
+                // keep no session of a renegotiation (those of OpenSSL do, see `peers/by_identity`).
                 let (pair, result) = connect(&client, &profiles, proven, proven);
                 result.unwrap();
                 assert_eq!(pair.server.negotiated().unwrap().is_resumed(), used >= needed);
@@ -205,7 +206,8 @@ fn data_is_read_only_under_a_profile_that_is_strong_enough() {
     }
 }
 
-/// The two profiles verify different signature schemes, so the client chooses another certificate, or finds none.
+/// The two profiles verify different signature schemes, so the client chooses another certificate, or finds
+/// none.
 #[test]
 fn the_second_handshake_demands_the_same_certificate() {
     let other: PeerMisbehaved = PeerMisbehaved::IllegalParameter(What::OtherIdentity);

@@ -1,4 +1,5 @@
-//! Certificate compression (RFC 8879): each direction separately, and peers that send invalid compressed messages.
+//! Certificate compression (RFC 8879): each direction separately, and peers that send invalid compressed
+//! messages.
 
 use std::sync::Arc;
 

@@ -1,4 +1,5 @@
-//! Features of TLS 1.3 beside the plain handshake: signature schemes for chains, and post-quantum key exchange.
+//! Features of TLS 1.3 beside the plain handshake: signature schemes for chains, and post-quantum key
+//! exchange.
 
 use std::sync::Arc;
 
@@ -200,7 +201,8 @@ fn hybrids_work_between_all_providers_and_after_a_retry() {
     }
 }
 
-/// A server without the hybrid uses the share of its curve, which costs the client no extra key and no round trip.
+/// A server without the hybrid uses the share of its curve, which costs the client no extra key and no round
+/// trip.
 #[test]
 fn client_offers_the_curve_of_a_hybrid_separately() {
     for ((name, curve), (client, hybrid)) in HYBRIDS.into_iter().flat_map(|h| hybrids(h.0).map(|p| (h, p))) {

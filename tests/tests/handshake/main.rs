@@ -1,4 +1,5 @@
-//! Handshakes between two ends of this engine: versions, ways of authentication, roles, providers, and every parameter.
+//! Handshakes between two ends of this engine: versions, ways of authentication, roles, providers, and every
+//! parameter.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may fail")]
 
 mod by_identity;

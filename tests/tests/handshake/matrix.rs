@@ -1,5 +1,5 @@
-//! TLS 1.3 handshakes between two sides of the engine: each way of authentication × role × provider, and every parameter
-//! that can be negotiated.
+//! TLS 1.3 handshakes between two sides of the engine: each way of authentication × role × provider, and
+//! every parameter that can be negotiated.
 
 use std::sync::Arc;
 
@@ -637,8 +637,8 @@ fn lean_profile_has_the_expected_sizes() {
     let mut pair = Pair::new(&client, &Arc::new(server));
     let hello = pair.client.transmit().len();
     pair.connect().unwrap();
-    // draft-ietf-iotops-security-protocol-comparison: TLS 1.3, mutual raw keys, x25519 and Ed25519, CCM_8: 615 bytes in
-    // three flights.
+    // draft-ietf-iotops-security-protocol-comparison: TLS 1.3, mutual raw keys, x25519 and Ed25519, CCM_8:
+    // 615 bytes in three flights.
     assert!(pair.client_sent + pair.server_sent <= 615, "{} + {}", pair.client_sent, pair.server_sent);
     assert!(hello <= 129, "ClientHello: {hello}");
     // Each flight under one key is one record.

@@ -65,7 +65,8 @@ struct Asked {
     clients: Vec<IdentifiedClient>,
 }
 
-/// Connects. The server chooses the profile `hinted` for the ClientHello, and says that `proven` is the profile of the identity.
+/// Connects. The server chooses the profile `hinted` for the ClientHello, and says that `proven` is the
+/// profile of the identity.
 fn connect(
     client: &Arc<ClientConfig>,
     profiles: &ServerProfiles,
@@ -172,7 +173,8 @@ fn a_configuration_from_elsewhere_is_no_answer() {
     let answer = Answer::Profile(Some(Arc::new(required(profile("foreign", 9)))));
     let result = pair.server.answer(NOW, id, answer);
     assert!(matches!(result, Err(Error::Misuse(Misuse::Config(_)))), "{result:?}");
-    // After a reload, handshakes get answers from the new profiles. A higher floor of the previous ones still binds them.
+    // After a reload, handshakes get answers from the new profiles. A higher floor of the previous ones still
+    // binds them.
     for (floor, is_kept) in [(1, true), (2, false)] {
         let previous = ServerProfiles::new(required(profile("middle", 2)), vec![], floor).unwrap();
         let mut pair = Pair::new(&client(false, |c| c), previous.server());
@@ -239,12 +241,14 @@ fn a_refusal_has_the_alert_of_its_reason() {
 fn a_session_resumes_only_where_its_rank_and_its_client_allow() {
     for tickets in ends::tickets() {
         for is_tls12 in [false, true] {
-            // The second connection: the hint, the profile of the identity, whether it resumes, whether it succeeds.
+            // The second connection: the hint, the profile of the identity, whether it resumes, whether it
+            // succeeds.
             for (first, hinted, proven, resumes, succeeds) in [
                 ("low", "low", "low", true, true),
                 ("middle", "low", "low", true, true),
                 ("low", "middle", "low", false, true),
-                // The client needs more than before: the session does not resume, and the full handshake is as weak.
+                // The client needs more than before: the session does not resume, and the full handshake is
+                // as weak.
                 ("low", "low", "high", false, false),
                 ("low", "high", "high", false, true),
                 ("high", "high", "high", true, true),
@@ -450,7 +454,8 @@ fn subject_and_issuer_survive_resumption_and_the_cache() {
                 true => client.with_handshake_cache(CacheMode::Compact, cache, DEFAULT_MAX_AGE),
                 false => client.with_sessions(sessions),
             });
-            // Whether the server takes the client from a session or the cache. What was kept without details does not count.
+            // Whether the server takes the client from a session or the cache. What was kept without details
+            // does not count.
             for (server, is_known) in [(&plain, false), (&plain, true), (&detailed, false), (&detailed, true)]
             {
                 let mut pair = Pair::new(&client, server);
@@ -477,8 +482,8 @@ fn subject_and_issuer_survive_resumption_and_the_cache() {
     }
 }
 
-/// Over datagrams, the default has demanded a cookie by a HelloRetryRequest before anyone chooses a profile. The suite and the group of
-/// that request bind the choice.
+/// Over datagrams, the default has demanded a cookie by a HelloRetryRequest before anyone chooses a profile.
+/// The suite and the group of that request bind the choice.
 #[test]
 fn a_profile_chosen_after_a_cookie_keeps_the_suite_and_group_of_the_request() {
     const AES: CipherSuite = CipherSuite::TLS_AES_128_GCM_SHA256;
@@ -516,7 +521,8 @@ fn a_profile_chosen_after_a_cookie_keeps_the_suite_and_group_of_the_request() {
     }
 }
 
-/// A request for a cookie alone binds the choice to the client's share. Otherwise the server would blame the client (RFC 8446 §4.1.2).
+/// A request for a cookie alone binds the choice to the client's share. Otherwise the server would blame the
+/// client (RFC 8446 §4.1.2).
 #[test]
 fn a_profile_chosen_after_a_cookie_has_a_group_of_the_clients_share() {
     let (p256, x25519) = (dunlin_awslc::SECP256R1, dunlin_awslc::X25519);

@@ -99,7 +99,8 @@ fn record_size_limit_takes_precedence() {
     let profile = || Profile::builder(awslc());
     for version in VERSIONS {
         let client = || version(profile()).max_fragment_length(Some(512)).record_size_limit(Some(2000));
-        // The client's limit applies to the server; the client is limited only if the server sends a limit, too.
+        // The client's limit applies to the server; the client is limited only if the server sends a limit,
+        // too.
         for (server, of_client) in [(None, 10_000), (Some(700), 700)] {
             let server = version(profile()).record_size_limit(server);
             let [client, server] = longest(pair(client(), server));

@@ -1,4 +1,5 @@
-//! A server with several certificates shows the one with the name that the client wants (RFC 8446 §4.4.2.2, RFC 6066 §3).
+//! A server with several certificates shows the one with the name that the client wants (RFC 8446 §4.4.2.2,
+//! RFC 6066 §3).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -52,7 +53,8 @@ fn leaf_of(credential: &Credential) -> &[u8] {
     &chain[0]
 }
 
-/// A profile of TLS 1.2 or of TLS 1.3. Clients accept any certificate, as this test looks at the one that they get.
+/// A profile of TLS 1.2 or of TLS 1.3. Clients accept any certificate, as this test looks at the one that
+/// they get.
 fn profile(is_tls12: bool) -> ProfileBuilder {
     let profile = Profile::builder(awslc()).tls12_cipher_suites(TLS12_CIPHER_SUITES.to_vec());
     let profile = if is_tls12 { profile.cipher_suites(vec![]) } else { profile.tls12_cipher_suites(vec![]) };
@@ -92,7 +94,8 @@ fn server_shows_the_certificate_with_the_wanted_name() {
     }
 }
 
-/// The name does not make a certificate suit that the client cannot verify, and a server without the name shows its first.
+/// The name does not make a certificate suit that the client cannot verify, and a server without the name
+/// shows its first.
 #[test]
 fn a_name_does_not_make_a_certificate_suit() {
     let of = |key: &'static rcgen::SignatureAlgorithm| {
@@ -119,7 +122,8 @@ fn a_name_does_not_make_a_certificate_suit() {
     }
 }
 
-/// A client that accepts both gets what the server has first, whether the certificate has the name exactly, by a wildcard or not at all.
+/// A client that accepts both gets what the server has first, whether the certificate has the name exactly,
+/// by a wildcard or not at all.
 #[test]
 fn a_raw_key_is_chosen_by_its_place() {
     let key = credential(&["raw"]);

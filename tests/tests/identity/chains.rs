@@ -37,8 +37,8 @@ fn key() -> KeyPair {
     KeyPair::generate().unwrap()
 }
 
-/// A root with this constraint that has replaced its key, and the chain of a leaf under the new key. If `is_forged`, another
-/// key has signed the leaf.
+/// A root with this constraint that has replaced its key, and the chain of a leaf under the new key. If
+/// `is_forged`, another key has signed the leaf.
 fn with_two_keys(
     constraints: BasicConstraints,
     is_forged: bool,
@@ -118,7 +118,8 @@ fn both_sides_refuse_chains_above_the_maximum_depth() {
     }
 }
 
-/// The leaf names the trust anchor as its issuer, but another key has signed it. RSA with 2048 bits is not too short.
+/// The leaf names the trust anchor as its issuer, but another key has signed it. RSA with 2048 bits is not
+/// too short.
 #[test]
 fn forged_leaf_is_reported_as_a_bad_signature() {
     for algorithm in [&rcgen::PKCS_ECDSA_P256_SHA256, &rcgen::PKCS_RSA_SHA256] {
@@ -214,8 +215,8 @@ fn root(name: &str, number: Option<u8>) -> (CertificateDer<'static>, Issuer<'sta
     (params.self_signed(&key).unwrap().der().clone(), Issuer::new(params, key))
 }
 
-/// A leaf and the authorities of one subject below a root that has only the name of the trusted one. The last of them has issued the
-/// leaf. They have one key identifier, or invent one each.
+/// A leaf and the authorities of one subject below a root that has only the name of the trusted one. The last
+/// of them has issued the leaf. They have one key identifier, or invent one each.
 fn forged(
     algorithm: &'static rcgen::SignatureAlgorithm,
     count: u8,
@@ -296,7 +297,8 @@ fn each_signature_of_a_chain_is_verified_once() {
     }
 }
 
-/// The administrator trusts ten roots of one name. Key identifiers choose among them. Without these, all of them are tried.
+/// The administrator trusts ten roots of one name. Key identifiers choose among them. Without these, all of
+/// them are tried.
 #[test]
 fn own_roots_of_one_name_do_not_use_up_the_count() {
     for numbered in [true, false] {

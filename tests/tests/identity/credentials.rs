@@ -1,4 +1,5 @@
-//! Handshakes with verifiable credentials and the verifier of `dunlin-identity`: what it accepts, and the alert for each refusal.
+//! Handshakes with verifiable credentials and the verifier of `dunlin-identity`: what it accepts, and the
+//! alert for each refusal.
 
 mod kept;
 mod members;
@@ -194,7 +195,8 @@ fn peers(pair: &Pair) -> [CredentialIdentity; 2] {
     })
 }
 
-/// The error with which a server refuses a client, after it has checked that a client refuses such a server in the same way.
+/// The error with which a server refuses a client, after it has checked that a client refuses such a server
+/// in the same way.
 fn refusal(own: &Credential, verifier: impl Fn() -> CredentialVerifier) -> Error {
     let pki = Pki::shared(dunlin_tests::KeyType::P256);
     let x509 = || Verifiers::from(Trust { x509: Some(pki.trust()), raw_key: None });
@@ -532,7 +534,8 @@ fn remembering(
     (Arc::new(client), Arc::new(server.unwrap()))
 }
 
-/// Rule 7: sessions and cache entries end when this side hears of a rotation, a deactivation or a revocation, or the credential ends.
+/// Rule 7: sessions and cache entries end when this side hears of a rotation, a deactivation or a revocation,
+/// or the credential ends.
 #[test]
 fn resumes_only_as_long_as_nothing_has_changed() {
     type Change = fn(&CredentialVerifier, &DocumentCache, &Party, &Party);
@@ -614,7 +617,8 @@ fn a_verdict_ends_with_the_first_thing_that_it_rests_on() {
     assert_eq!((verified.validity.until_s(), verified.validity.reason()), (UNTIL_S, AskAgain::Expiry));
 }
 
-/// Another list of issuers, other contexts, another list of peers and another age are other settings, to which sessions are not bound.
+/// Another list of issuers, other contexts, another list of peers and another age are other settings, to
+/// which sessions are not bound.
 #[test]
 fn sessions_are_bound_to_the_trust() {
     use dunlin::auth::Verifier as _;

@@ -1,5 +1,5 @@
-//! Handshakes with the verifiers of `dunlin-identity` in messages of their own: every mode of the paper with each of its types of keys, and
-//! what the verifier of bare DIDs accepts.
+//! Handshakes with the verifiers of `dunlin-identity` in messages of their own: every mode of the paper with
+//! each of its types of keys, and what the verifier of bare DIDs accepts.
 
 use std::sync::Arc;
 
@@ -114,7 +114,8 @@ fn did_of(peer: &PeerIdentity) -> Option<Did> {
     by_credential.or_else(|| IdentifierIdentity::of(peer).map(|peer| peer.did))
 }
 
-/// The sides of a test: a device and a hub with keys of one type, the issuer of both, and the provider of each.
+/// The sides of a test: a device and a hub with keys of one type, the issuer of both, and the provider of
+/// each.
 struct Cast {
     pki: &'static Pki,
     issuer: Party,
@@ -194,7 +195,8 @@ impl Cast {
 
 const PAPERS_KEYS: [KeyType; 3] = [KeyType::Rsa2048, KeyType::P256, KeyType::Ed25519];
 
-/// Figures 1 and 2 of the paper: each side shows a certificate, a credential or a DID; the client may also show nothing.
+/// Figures 1 and 2 of the paper: each side shows a certificate, a credential or a DID; the client may also
+/// show nothing.
 #[test]
 fn every_pair_of_identities_authenticates_with_every_type_of_key() {
     let [awslc, rustcrypto] = providers();
@@ -221,7 +223,8 @@ fn every_pair_of_identities_authenticates_with_every_type_of_key() {
     }
 }
 
-/// §III.D of the paper: sides without ssi_parameters, without a common method, and without a DID fall back to certificates.
+/// §III.D of the paper: sides without ssi_parameters, without a common method, and without a DID fall back to
+/// certificates.
 #[test]
 fn falls_back_to_certificates_with_every_type_of_key() {
     for key in PAPERS_KEYS {

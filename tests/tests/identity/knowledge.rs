@@ -123,7 +123,8 @@ fn a_replaced_key_and_an_ended_did_stay_known_however_many_others_follow() {
     assert_eq!(refusal, ResolveError::Deactivated(ended.did().clone()).into());
 }
 
-/// Anybody can show the public proof of a DID. It costs no look-up and leaves nothing here, unless the DID is on the list.
+/// Anybody can show the public proof of a DID. It costs no look-up and leaves nothing here, unless the DID is
+/// on the list.
 #[test]
 fn strangers_cost_no_look_up_and_leave_nothing() {
     let (mut registry, member, stranger) = (Registry::new(), Holder::new(), Holder::new());
@@ -384,7 +385,8 @@ fn an_earlier_verdict_on_an_unknown_did_is_unknown() {
     );
 }
 
-/// Beside a registry, the document to which a list pins a DID counts only if the registry does not have the DID.
+/// Beside a registry, the document to which a list pins a DID counts only if the registry does not have the
+/// DID.
 #[test]
 fn a_pinned_document_beside_a_registry_is_asked_about() {
     let (mut registry, mut device) = (Registry::new(), Holder::new());
@@ -420,7 +422,8 @@ fn a_pinned_document_beside_a_registry_is_asked_about() {
     assert_eq!(refusal, ResolveError::Deactivated(device.did().clone()).into());
 }
 
-/// An older proof counts only while the watch has no answer, only within its age, and never against what is known.
+/// An older proof counts only while the watch has no answer, only within its age, and never against what is
+/// known.
 #[test]
 fn an_older_proof_counts_in_an_outage_alone() {
     let (mut registry, mut device, mut other) = (Registry::new(), Holder::new(), Holder::new());

@@ -1,4 +1,5 @@
-//! Handshakes of both sides with [`SsiMessages::Links`], and credentials and DIDs as the paper's public implementation has them.
+//! Handshakes of both sides with [`SsiMessages::Links`], and credentials and DIDs as the paper's public
+//! implementation has them.
 
 use std::sync::Arc;
 

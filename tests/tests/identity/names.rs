@@ -1,4 +1,5 @@
-//! Names in certificates: a URI never counts as a DNS name, and an authority with name constraints cannot certify a URI.
+//! Names in certificates: a URI never counts as a DNS name, and an authority with name constraints cannot
+//! certify a URI.
 
 use std::process::Command;
 use std::sync::Arc;
@@ -277,7 +278,8 @@ fn known_name(chain: Chain) -> Option<String> {
     full
 }
 
-/// A reader that takes the first of several common names, and one that takes the last, would know different peers.
+/// A reader that takes the first of several common names, and one that takes the last, would know different
+/// peers.
 #[test]
 fn several_common_names_are_no_identity() {
     let constraint = constraints(GeneralSubtree::DnsName("example.com".into()), false);
@@ -287,7 +289,8 @@ fn several_common_names_are_no_identity() {
     }
 }
 
-/// A pattern of an application, such as `*.example.org`, matches more than what this side takes for host names.
+/// A pattern of an application, such as `*.example.org`, matches more than what this side takes for host
+/// names.
 #[test]
 fn a_common_name_that_escapes_constraints_of_hosts_is_no_identity() {
     let permitted = constraints(GeneralSubtree::DnsName("example.com".into()), false);

@@ -1,5 +1,5 @@
-//! Certificate types of an application: a type that exists only in this file is verified, presented, cached and resumed like the
-//! types that the engine knows.
+//! Certificate types of an application: a type that exists only in this file is verified, presented, cached
+//! and resumed like the types that the engine knows.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -22,7 +22,8 @@ use dunlin_store::{
 };
 use dunlin_tests::{KeyType, Leaf, NOW, Pair, Pki, awslc};
 
-/// A certificate type that the engine does not know. Its entries are a name, a public key, and a seal over both.
+/// A certificate type that the engine does not know. Its entries are a name, a public key, and a seal over
+/// both.
 const TOKEN: CertificateType = CertificateType(225);
 
 const NOW_S: u64 = NOW.unix_ms / 1000;
@@ -142,8 +143,8 @@ impl Ends {
         [&pair.client, &pair.server].map(|end| end.negotiated().unwrap().clone())
     }
 
-    /// Connects; the client answers the question about the server, if there is one. Returns whether there was one, and whether the
-    /// client had the server in its cache or resumed a session.
+    /// Connects; the client answers the question about the server, if there is one. Returns whether there was
+    /// one, and whether the client had the server in its cache or resumed a session.
     fn ask(&self, now: Now, answer: impl FnOnce() -> Acceptance) -> (bool, bool, bool) {
         let mut pair = Pair::at(&self.0, &self.1, now);
         pair.run().unwrap();

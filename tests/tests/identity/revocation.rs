@@ -248,7 +248,8 @@ fn revocation_refuses_unusable_crls() {
     }
 }
 
-/// An authority with several CRLs by distribution point (RFC 5280 §5.2.5), and a server certificate with serial number 7.
+/// An authority with several CRLs by distribution point (RFC 5280 §5.2.5), and a server certificate with
+/// serial number 7.
 struct Divided {
     root: CertificateDer<'static>,
     issuer: Issuer<'static, KeyPair>,

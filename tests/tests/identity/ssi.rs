@@ -1,5 +1,5 @@
-//! Decentralised identities in messages of their own, by ssi_parameters (docs/identity.md): who shows what in which messages, choices,
-//! fallbacks, proofs, questions, sessions and the public implementation's variant.
+//! Decentralised identities in messages of their own, by ssi_parameters (docs/identity.md): who shows what in
+//! which messages, choices, fallbacks, proofs, questions, sessions and the public implementation's variant.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -70,7 +70,8 @@ fn links(trust: Verifiers, own: Vec<Credential>) -> ProfileBuilder {
     profile(trust, own).ssi_messages(SsiMessages::Links)
 }
 
-/// The messages after the hellos and before Finished: those that the client has received, and those that it has sent.
+/// The messages after the hellos and before Finished: those that the client has received, and those that it
+/// has sent.
 fn between(messages: &[MessageSize]) -> [Vec<H>; 2] {
     let others =
         [H::CLIENT_HELLO, H::SERVER_HELLO, H::ENCRYPTED_EXTENSIONS, H::FINISHED, H::NEW_SESSION_TICKET];
@@ -113,7 +114,8 @@ fn flights(
     ([&pair.client, &pair.server].map(|end| end.negotiated().unwrap().clone()), messages)
 }
 
-/// Who shows what: the server's flight, the client's, and the types of identity that the client and the server learn.
+/// Who shows what: the server's flight, the client's, and the types of identity that the client and the
+/// server learn.
 struct Case {
     what: &'static str,
     client: ProfileBuilder,
@@ -245,7 +247,8 @@ fn falls_back_to_certificates() {
     }
 }
 
-/// Where both sides know the certificate type, it wins for credentials. Bare identifiers have only the messages.
+/// Where both sides know the certificate type, it wins for credentials. Bare identifiers have only the
+/// messages.
 #[test]
 fn the_certificate_type_wins_for_credentials_where_both_sides_know_it() {
     let case = |what, modes: [SsiMessages; 2], typ, flights| Case {
@@ -294,7 +297,8 @@ fn asks_for_the_first_of_its_types_whether_by_certificate_or_by_messages() {
     }
 }
 
-/// What this side asks for is what it accepts: a certificate takes the place of an identity only if the profile trusts it.
+/// What this side asks for is what it accepts: a certificate takes the place of an identity only if the
+/// profile trusts it.
 #[test]
 fn accepts_no_certificate_without_trust_in_it() {
     for typ in [VC, DID] {
@@ -510,7 +514,8 @@ fn asks_the_caller_for_the_verdict_and_for_the_signature() {
     }
 }
 
-/// A session keeps what the verifier knows of the identity, and ends when the verifier knows better or the verdict's time is over.
+/// A session keeps what the verifier knows of the identity, and ends when the verifier knows better or the
+/// verdict's time is over.
 #[test]
 fn resumes_only_while_the_verdict_holds() {
     for (typ, over) in [VC, DID].into_iter().flat_map(|typ| TRANSPORTS.map(|over| (typ, over))) {

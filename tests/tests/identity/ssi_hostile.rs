@@ -1,5 +1,5 @@
-//! Hostile peers in handshakes with ssi_parameters (docs/identity.md): other identities than those asked for, changed, missing, repeated and
-//! reordered messages.
+//! Hostile peers in handshakes with ssi_parameters (docs/identity.md): other identities than those asked for,
+//! changed, missing, repeated and reordered messages.
 
 use std::sync::Arc;
 
@@ -61,7 +61,8 @@ pub(crate) fn edited(
     pair.server.receive(NOW, &flight).map(|_| ())
 }
 
-/// The position of the server's identity in its flight, after EncryptedExtensions and SSIRequest, and of the client's.
+/// The position of the server's identity in its flight, after EncryptedExtensions and SSIRequest, and of the
+/// client's.
 pub(crate) fn place(by: Side) -> usize {
     if by == Side::Server { 2 } else { 0 }
 }
@@ -91,7 +92,8 @@ pub(crate) fn unexpected(got: H, expected: H) -> Result<(), Error> {
     Err(PeerMisbehaved::UnexpectedMessage { got, expected: What::Message(expected) }.into())
 }
 
-/// A bare identifier proves less than a credential. The public implementation's server accepts one in place of the other.
+/// A bare identifier proves less than a credential. The public implementation's server accepts one in place
+/// of the other.
 #[test]
 fn refuses_another_kind_of_identity_than_it_has_asked_for() {
     let sent = "the peer broke the protocol: it sent a";
@@ -329,7 +331,8 @@ fn refuses_a_request_that_is_incomplete_or_asks_for_no_identity() {
     assert_eq!(links(&[schemes, &theirs(&[2, 3, 1])]), Err(Malformed::Truncated(what).into()));
 }
 
-/// A client that has not sent ssi_parameters expects none of its messages, nor one that asks for a certificate an identity.
+/// A client that has not sent ssi_parameters expects none of its messages, nor one that asks for a
+/// certificate an identity.
 #[test]
 fn expects_the_messages_only_after_it_has_offered_them() {
     let certificates = || {

@@ -1,4 +1,5 @@
-//! Status lists beside credentials (`credential_status`, docs/identity.md), as the engine carries them: it reads none.
+//! Status lists beside credentials (`credential_status`, docs/identity.md), as the engine carries them: it
+//! reads none.
 
 use std::sync::Arc;
 

@@ -1,4 +1,5 @@
-//! Verifiable credentials as certificates (docs/identity.md): methods, staples, issuers, limits, sessions and cache entries.
+//! Verifiable credentials as certificates (docs/identity.md): methods, staples, issuers, limits, sessions and
+//! cache entries.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -56,7 +57,8 @@ fn mixes_with_x509_in_both_directions() {
     assert_eq!(types(&ends), [Some(CertificateType::X509), Some(VC)]);
 }
 
-/// Without a common method the two sides fall back to X.509 where both have it, and never to a credential of another method.
+/// Without a common method the two sides fall back to X.509 where both have it, and never to a credential of
+/// another method.
 #[test]
 fn needs_a_common_method_of_identifiers() {
     let other = || Arc::new(Wallet::of(&[DidMethod::WEB]));
@@ -272,7 +274,8 @@ fn refuses_a_client_that_accepts_credentials_without_naming_methods() {
     assert_eq!(pair.server.receive(NOW, &hello).unwrap_err(), missing.into());
 }
 
-/// RFC 8446 §4.1.2: the second ClientHello repeats the first, although what the verifier knows has changed in between.
+/// RFC 8446 §4.1.2: the second ClientHello repeats the first, although what the verifier knows has changed in
+/// between.
 #[test]
 fn asks_the_verifier_once_for_both_client_hellos() {
     let wallet = Wallet { changes: Some(AtomicU64::new(0)), ..Wallet::asking_for_proofs() };

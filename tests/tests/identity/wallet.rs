@@ -1,4 +1,5 @@
-//! A verifier that knows who is who, and identities for it, so that tests see what the engine does with decentralised identities.
+//! A verifier that knows who is who, and identities for it, so that tests see what the engine does with
+//! decentralised identities.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -56,8 +57,8 @@ pub(crate) fn server_gets_beside(
     pair.server.receive(NOW, &flight).unwrap_err()
 }
 
-/// Believes every identity that contains a key of the tests: a credential is `name NUL key`, an identifier ends with the key in
-/// hexadecimal.
+/// Believes every identity that contains a key of the tests: a credential is `name NUL key`, an identifier
+/// ends with the key in hexadecimal.
 #[derive(Debug)]
 pub(crate) struct Wallet {
     pub(crate) typ: CertificateType,

@@ -138,7 +138,8 @@ fn with_share(field: &'static dyn KeyExchangeGroup, of_server: bool, share: &[u8
     to.receive(NOW, &first)
 }
 
-/// RFC 7919 §3, §5.1: a share is greater than 1 and less than p - 1. The primes are safe, so no other small subgroup exists.
+/// RFC 7919 §3, §5.1: a share is greater than 1 and less than p - 1. The primes are safe, so no other small
+/// subgroup exists.
 #[test]
 fn invalid_shares_end_the_handshake() {
     for field in [LAB_512, LAB_1024, LAB_2048, dunlin_legacy::ffdhe::FFDHE2048] {

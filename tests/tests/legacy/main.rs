@@ -1,4 +1,5 @@
-//! Obsolete algorithms, for measurements only: static RSA, anonymous Diffie-Hellman, DSA, short keys and fields.
+//! Obsolete algorithms, for measurements only: static RSA, anonymous Diffie-Hellman, DSA, short keys and
+//! fields.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may fail")]
 
 mod fields;

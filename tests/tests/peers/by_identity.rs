@@ -1,4 +1,5 @@
-//! Foreign clients that a server renegotiates, in TLS 1.2, to the profile of the identity that they have proven.
+//! Foreign clients that a server renegotiates, in TLS 1.2, to the profile of the identity that they have
+//! proven.
 
 use std::net::TcpListener;
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! Mbed TLS 3.6.5 as the peer for DTLS 1.2, in both roles: a program over the library, which cargo downloads (`tests/peers/mbedtls`). It
-//! is a peer for connection IDs (RFC 9146), also in resumptions.
+//! Mbed TLS 3.6.5 as the peer for DTLS 1.2, in both roles: a program over the library, which cargo downloads
+//! (`tests/peers/mbedtls`). It is a peer for connection IDs (RFC 9146), also in resumptions.
 
 use std::sync::{Arc, OnceLock};
 
@@ -22,8 +22,8 @@ fn program() -> &'static str {
     PROGRAM.get_or_init(|| build_c("mbedtls", "peer", env!("CARGO_TARGET_TMPDIR")))
 }
 
-/// The settings of both sides: certificates of a kind or the PSK, the only suite if it is not open, the lengths of both sides' connection
-/// IDs, the largest datagram, and the number of connections.
+/// The settings of both sides: certificates of a kind or the PSK, the only suite if it is not open, the
+/// lengths of both sides' connection IDs, the largest datagram, and the number of connections.
 #[derive(Clone, Copy)]
 struct Case {
     authentication: Option<KeyType>,
@@ -163,7 +163,8 @@ fn both_sides_fragment_to_small_datagrams() {
     }
 }
 
-/// Each connection has its own IDs (RFC 9146 §3). A fault of other implementations was to keep those of the session.
+/// Each connection has its own IDs (RFC 9146 §3). A fault of other implementations was to keep those of the
+/// session.
 #[test]
 fn resumes_sessions_with_new_connection_ids() {
     let case = Case { ours: Some(5), theirs: Some(5), connections: 2, ..DEFAULT };

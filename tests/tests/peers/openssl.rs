@@ -120,8 +120,8 @@ fn accepts_a_hello_retry_request_of_its_server() {
 #[test]
 fn returns_a_cookie_to_its_server() {
     let peer = s_server(KeyType::P256, &["-quiet", "-stateless"]);
-    // OpenSSL's stateless server ends the connection at a ChangeCipherSpec before the second ClientHello. RFC 8446 §D.4
-    // requires it to ignore that record.
+    // OpenSSL's stateless server ends the connection at a ChangeCipherSpec before the second ClientHello. RFC
+    // 8446 §D.4 requires it to ignore that record.
     let mut link = Link::to_server(ends::plain_client(KeyType::P256), &peer);
     link.handshake().unwrap();
     assert!(link.connection.negotiated().unwrap().retried);

@@ -1,5 +1,6 @@
-//! Pion's DTLS 1.2 as the peer, in both roles: a program over Pion's library (`tests/peers/pion`), which echoes records. It is the
-//! peer for connection IDs (RFC 9146). Pion 3.1.15, the latest release, has no return routability checks (RFC 9853).
+//! Pion's DTLS 1.2 as the peer, in both roles: a program over Pion's library (`tests/peers/pion`), which
+//! echoes records. It is the peer for connection IDs (RFC 9146). Pion 3.1.15, the latest release, has no
+//! return routability checks (RFC 9853).
 
 use std::sync::{Arc, OnceLock};
 
@@ -99,7 +100,8 @@ fn accepts_its_client_with_and_without_connection_ids() {
     }
 }
 
-/// Our client offers return routability checks, which Pion ignores: it follows a newer record as RFC 9146 §6 says.
+/// Our client offers return routability checks, which Pion ignores: it follows a newer record as RFC 9146 §6
+/// says.
 #[test]
 fn its_server_follows_a_client_to_another_address_without_a_check() {
     let mut pion = start("server", None, &cid(Some(8)));
@@ -142,8 +144,8 @@ fn both_sides_fragment_to_small_datagrams() {
 fn resumes_sessions_in_both_roles() {
     let typ = Some(KeyType::P256);
     let twice = ["-connections".to_owned(), "2".to_owned()];
-    // Pion's server resumes no session of a client with a certificate. No side has connection IDs: Pion 3.1.15 negotiates them in a
-    // resumption, but sends its Finished without one, which RFC 9146 §3 forbids.
+    // Pion's server resumes no session of a client with a certificate. No side has connection IDs: Pion
+    // 3.1.15 negotiates them in a resumption, but sends its Finished without one, which RFC 9146 §3 forbids.
     let mut pion = start("server", typ, &[&twice[..], &["-open".to_owned()]].concat());
     let config = client(typ, None).with_sessions(Arc::new(MemoryClientSessions::new(1, 4)));
     let address = pion.address();

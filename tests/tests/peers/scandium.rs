@@ -1,5 +1,6 @@
-//! Californium's Scandium as the peer, in both roles: a Java program over its library (`tests/peers/scandium`), which echoes records.
-//! Its DTLS 1.2 has connection IDs (RFC 9146) and raw public keys, which devices with CoAP use.
+//! Californium's Scandium as the peer, in both roles: a Java program over its library
+//! (`tests/peers/scandium`), which echoes records. Its DTLS 1.2 has connection IDs (RFC 9146) and raw public
+//! keys, which devices with CoAP use.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
@@ -94,7 +95,8 @@ fn client(way: Way, id: Option<usize>) -> ClientConfig {
     }
 }
 
-/// A server with session IDs: Scandium deletes the master secret of a session without one, and then cannot export keys.
+/// A server with session IDs: Scandium deletes the master secret of a session without one, and then cannot
+/// export keys.
 fn server(way: Way, id: Option<usize>) -> ServerConfig {
     let config = match way {
         Way::Psk => pion::server(None, id),
@@ -108,7 +110,8 @@ fn server(way: Way, id: Option<usize>) -> ServerConfig {
     config.with_tickets(Tickets::stateful(Arc::new(MemoryServerSessions::new(4))))
 }
 
-/// Completes the handshake with its client, takes its first record, exchanges others and closes. Returns the peer's report.
+/// Completes the handshake with its client, takes its first record, exchanges others and closes. Returns the
+/// peer's report.
 fn converse(scandium: &mut EchoPeer, link: &mut UdpLink) -> std::collections::HashMap<String, String> {
     let said = scandium.handshake(link);
     assert_eq!(link.receive().unwrap(), HELLO);

@@ -1,5 +1,5 @@
-//! wolfSSL as the peer, in both roles and both versions: a program over Debian's library (`tests/peers/wolfssl`), which
-//! echoes.
+//! wolfSSL as the peer, in both roles and both versions: a program over Debian's library
+//! (`tests/peers/wolfssl`), which echoes.
 
 use std::path::Path;
 use std::process::Command;

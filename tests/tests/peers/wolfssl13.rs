@@ -1,5 +1,5 @@
-//! wolfSSL 5.9.4 as the peer for DTLS 1.3, in both roles: a program over the library, which cargo downloads (`tests/peers/wolfssl`).
-//! It is a peer for connection IDs, and takes NewConnectionId.
+//! wolfSSL 5.9.4 as the peer for DTLS 1.3, in both roles: a program over the library, which cargo downloads
+//! (`tests/peers/wolfssl`). It is a peer for connection IDs, and takes NewConnectionId.
 
 use std::sync::OnceLock;
 
@@ -24,8 +24,8 @@ fn program() -> &'static str {
     PROGRAM.get_or_init(|| build_c("wolfssl", "dtls13", env!("CARGO_TARGET_TMPDIR")))
 }
 
-/// The settings of both sides: certificates of a kind or the PSK, the suite and its name in wolfSSL, the lengths of both sides' connection
-/// IDs, and the largest datagram.
+/// The settings of both sides: certificates of a kind or the PSK, the suite and its name in wolfSSL, the
+/// lengths of both sides' connection IDs, and the largest datagram.
 #[derive(Clone, Copy)]
 struct Case {
     authentication: Option<KeyType>,

@@ -1,4 +1,5 @@
-//! The lifetime of pre-shared keys: validity, replacement and removal, and their effect on the sessions of a key.
+//! The lifetime of pre-shared keys: validity, replacement and removal, and their effect on the sessions of a
+//! key.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -95,7 +96,8 @@ fn removing_a_key_invalidates_its_sessions() {
     }
 }
 
-/// A client that has replaced its key does not use old sessions, so a server with only the old key cannot authenticate.
+/// A client that has replaced its key does not use old sessions, so a server with only the old key cannot
+/// authenticate.
 #[test]
 fn client_drops_sessions_of_replaced_keys() {
     for tickets in every_kind_of_ticket() {

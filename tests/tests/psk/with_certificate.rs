@@ -1,4 +1,5 @@
-//! Certificates with an external PSK (RFC 8773): an external PSK goes into the keys, and certificates authenticate.
+//! Certificates with an external PSK (RFC 8773): an external PSK goes into the keys, and certificates
+//! authenticate.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -140,7 +141,8 @@ fn certificates_authenticate_both_sides_over_streams_and_datagrams() {
                 assert!(client.external_psk_added && server.external_psk_added);
                 assert!(is_certified(&client));
                 assert_eq!(is_certified(&server), client_auth != ClientAuth::None);
-                // The key alone does not identify the client: authentication is by certificates (RFC 8773 §5.2).
+                // The key alone does not identify the client: authentication is by certificates (RFC 8773
+                // §5.2).
                 assert_eq!(server.peer.is_some(), client_auth != ClientAuth::None);
                 assert_eq!([client.retried, server.retried], [retried; 2]);
                 assert!(client.group.is_some() && client.peer_signature.is_some());
@@ -181,7 +183,8 @@ impl ActiveKeyExchange for KnownGroup {
     }
 }
 
-/// RFC 8773 §5.3: the key schedule begins with the external PSK and then takes the (EC)DHE secret (RFC 8446 §7.1).
+/// RFC 8773 §5.3: the key schedule begins with the external PSK and then takes the (EC)DHE secret (RFC 8446
+/// §7.1).
 #[test]
 fn both_the_psk_and_the_key_exchange_go_into_the_keys() {
     let secrets = Arc::new(Secrets::default());
@@ -304,7 +307,8 @@ fn a_removed_psk_ends_its_sessions() {
             let selected = pair.server.negotiated().is_some_and(Negotiated::is_resumed);
             assert_eq!(selected, resumes);
             if resumes {
-                // The next ticket ends with the PSK, too. A client that no longer has it does not use the ticket.
+                // The next ticket ends with the PSK, too. A client that no longer has it does not use the
+                // ticket.
                 let client = of(|profile| profile.tls_cert_with_extern_psk(false)).with_psks(vec![]);
                 let hello = take(&mut Pair::new(&Arc::new(client), &later).client);
                 assert_eq!(extension(&hello, 41), None);

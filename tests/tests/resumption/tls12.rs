@@ -265,8 +265,8 @@ fn with_session_id(flight: &[u8], id: &[u8]) -> Vec<u8> {
     [&first[..3], &(content.len() as u16).to_be_bytes(), &content, others].concat()
 }
 
-/// A client resumes with its ticket, names another client's session by ID, and fails. The server must not forget that
-/// session. The test has no real cryptography.
+/// A client resumes with its ticket, names another client's session by ID, and fails. The server must not
+/// forget that session. The test has no real cryptography.
 #[test]
 fn failed_ticket_resumption_forgets_no_other_session() {
     let provider = Arc::new(dunlin_null::null_provider());

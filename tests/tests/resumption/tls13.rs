@@ -79,7 +79,8 @@ fn connect(client: &Arc<ClientConfig>, server: &Arc<ServerConfig>, now: Now) -> 
     (ours.is_resumed(), pair)
 }
 
-/// Two devices share a store, or one has a new certificate: only the credential that made a session resumes it.
+/// Two devices share a store, or one has a new certificate: only the credential that made a session resumes
+/// it.
 #[test]
 fn session_is_resumed_only_with_its_credential() {
     let pki = Pki::shared(KeyType::P256);
@@ -211,7 +212,8 @@ fn server_sends_the_configured_number_of_tickets() {
     }
 }
 
-/// RFC 8446 §4.6.1: a lifetime of zero means that the ticket is unusable at once. So a lifetime excludes its end.
+/// RFC 8446 §4.6.1: a lifetime of zero means that the ticket is unusable at once. So a lifetime excludes its
+/// end.
 #[test]
 fn tickets_expire_at_the_end_of_their_lifetime() {
     let (hour, moment) = (Duration::from_secs(3600), Duration::from_millis(1));
@@ -312,7 +314,8 @@ fn ticket_is_bound_to_the_server_settings() {
     }
 }
 
-/// Profiles of equal trust share sessions, but a resumption never lifts a client above the rank that it has earned.
+/// Profiles of equal trust share sessions, but a resumption never lifts a client above the rank that it has
+/// earned.
 #[test]
 fn session_serves_only_profiles_of_its_rank_or_below() {
     for is_tls12 in [false, true] {
@@ -339,7 +342,8 @@ fn session_serves_only_profiles_of_its_rank_or_below() {
             assert!(!connect(&strong, &server(2), NOW).0);
             assert!(connect(&strong, &server(2), NOW).0);
             assert!(connect(&strong, &server(1), NOW).0);
-            // In TLS 1.3 the renewed session has rank 1. TLS 1.2 resumes the same session again, without a key exchange.
+            // In TLS 1.3 the renewed session has rank 1. TLS 1.2 resumes the same session again, without a
+            // key exchange.
             assert_eq!(connect(&strong, &server(2), NOW).0, is_tls12);
             assert!(connect(&strong, &server(-3), NOW).0);
         }

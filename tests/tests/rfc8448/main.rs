@@ -1,8 +1,9 @@
 //! The traces of RFC 8448, replayed by connections of the engine.
 //!
-//! Each side is a whole connection. It gets the trace's randomness, messages and signature, and must compute and seal the
-//! trace's values. The engine encodes Hellos, EncryptedExtensions and tickets differently from the trace. For these, the
-//! trace's messages replace its own in the transcript and in a copy of the records (`tap.rs`). Nothing else changes.
+//! Each side is a whole connection. It gets the trace's randomness, messages and signature, and must compute
+//! and seal the trace's values. The engine encodes Hellos, EncryptedExtensions and tickets differently from
+//! the trace. For these, the trace's messages replace its own in the transcript and in a copy of the records
+//! (`tap.rs`). Nothing else changes.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may fail")]
 
 use std::collections::HashMap;
@@ -79,10 +80,11 @@ impl Trace {
         self.find("client session id").is_some()
     }
 
-    /// Checks that the connection has computed, or used as a key, every secret and hash of the trace whose name passes
-    /// `of_interest`.
+    /// Checks that the connection has computed, or used as a key, every secret and hash of the trace whose
+    /// name passes `of_interest`.
     fn assert_schedule(&self, tap: &Tap, of_interest: impl Fn(&str) -> bool) {
-        // Without a PSK, the secret derived from the early secret is a constant, which the connection must have used.
+        // Without a PSK, the secret derived from the early secret is a constant, which the connection must
+        // have used.
         let is_constant = |n: &str| n == "secret early" && self.find("secret res binder").is_none();
         let is_step = |n: &str| n.starts_with("secret ") || n.starts_with("hash ");
         let wanted = |n: &str| is_step(n) && of_interest(n) && !is_constant(n);
@@ -186,8 +188,8 @@ fn server_config(
     (ServerConfig::new(builder.build().unwrap()).unwrap(), tap)
 }
 
-/// Returns the connected server of a trace without a retry. It has checked the client's Finished, and its signature if the
-/// trace has one.
+/// Returns the connected server of a trace without a retry. It has checked the client's Finished, and its
+/// signature if the trace has one.
 fn server(trace: &Trace, provider: &CryptoProvider, vault: &Arc<Vault>) -> (TlsConnection, &'static Tap) {
     let replay = ["server hello", "encrypted extensions", "certificate request"];
     let (mut config, tap) = server_config(trace, trace, provider, NamedGroup::X25519, &replay);

@@ -1,5 +1,5 @@
-//! A provider that records every value of the key schedule. It replaces messages of the engine by the trace's in the
-//! transcript, and in a copy of the sealed records.
+//! A provider that records every value of the key schedule. It replaces messages of the engine by the trace's
+//! in the transcript, and in a copy of the sealed records.
 
 use std::collections::{HashSet, VecDeque};
 use std::fmt;
@@ -28,8 +28,9 @@ pub(crate) struct Tap {
 }
 
 impl Tap {
-    /// Returns `provider` with only TLS_AES_128_GCM_SHA256, tapped. `random` lists its random values, one for each draw.
-    /// Messages in `replay` replace the engine's in hashes and sealed records, those in `wording` only in sealed records.
+    /// Returns `provider` with only TLS_AES_128_GCM_SHA256, tapped. `random` lists its random values, one for
+    /// each draw. Messages in `replay` replace the engine's in hashes and sealed records, those in `wording`
+    /// only in sealed records.
     pub(crate) fn new(
         provider: &CryptoProvider,
         replay: &[&[u8]],

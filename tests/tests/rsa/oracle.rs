@@ -1,4 +1,5 @@
-//! Probes of Bleichenbacher (1998) and ROBOT (2017): a server reacts alike to every fault of the encrypted secret.
+//! Probes of Bleichenbacher (1998) and ROBOT (2017): a server reacts alike to every fault of the encrypted
+//! secret.
 
 use std::sync::Arc;
 
@@ -21,8 +22,8 @@ fn record(content: &[u8]) -> Vec<u8> {
     [&[22, 3, 3], &(content.len() as u16).to_be_bytes()[..], content].concat()
 }
 
-/// Returns the server's output after each record of the client's second flight with this encrypted secret, and its error. In
-/// RSA_PSK an identity precedes the secret.
+/// Returns the server's output after each record of the client's second flight with this encrypted secret,
+/// and its error. In RSA_PSK an identity precedes the secret.
 pub(super) fn answers(mut pair: Pair, has_identity: bool, ciphertext: &[u8]) -> (Vec<Vec<u8>>, Error) {
     let hello = take(&mut pair.client);
     pair.server.receive(NOW, &hello).unwrap();

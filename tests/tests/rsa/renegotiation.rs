@@ -19,8 +19,8 @@ fn open_suite(id: CipherSuite, key_exchange: Tls12KeyExchange) -> &'static Tls12
     Box::leak(Box::new(Tls12CipherSuite { id, hash, aead, key_exchange, authentication }))
 }
 
-/// Connects a client that trusts two authorities to a server of the first. Then `edit` changes the server's second flight of
-/// a renegotiation. Returns whether the client refuses it for another identity.
+/// Connects a client that trusts two authorities to a server of the first. Then `edit` changes the server's
+/// second flight of a renegotiation. Returns whether the client refuses it for another identity.
 fn refuses(edit: impl FnOnce(&mut Vec<Vec<u8>>)) -> bool {
     let suites = [
         open_suite(CipherSuite::TLS_RSA_PSK_WITH_CHACHA20_POLY1305_SHA256, Tls12KeyExchange::Rsa),

@@ -95,8 +95,8 @@ fn rejects_the_version_of_ssl_3_in_every_client_hello() {
 
 type Messages = Vec<Vec<u8>>;
 
-/// Edits a flight's plaintext messages and the records after them. Returns the receiver's result, and its plaintext alert if
-/// it sends one.
+/// Edits a flight's plaintext messages and the records after them. Returns the receiver's result, and its
+/// plaintext alert if it sends one.
 fn edited(
     mut pair: Pair,
     of_server: bool,
@@ -122,7 +122,8 @@ const SERVER_FLIGHT: [T; 5] =
     [T::SERVER_HELLO, T::CERTIFICATE, T::SERVER_KEY_EXCHANGE, T::CERTIFICATE_REQUEST, T::SERVER_HELLO_DONE];
 const CLIENT_FLIGHT: [T; 3] = [T::CERTIFICATE, T::CLIENT_KEY_EXCHANGE, T::CERTIFICATE_VERIFY];
 
-/// Calls `f` for every plaintext message: whether the server sends it, its type, and its position in the flight.
+/// Calls `f` for every plaintext message: whether the server sends it, its type, and its position in the
+/// flight.
 fn each_message(mut f: impl FnMut(bool, T, usize)) {
     for (of_server, flight) in [(true, &SERVER_FLIGHT[..]), (false, &CLIENT_FLIGHT[..])] {
         let (honest, _) = edited(pair(), of_server, &|messages, _| {
@@ -273,7 +274,8 @@ fn rejects_changed_bytes_of_every_message() {
     });
 }
 
-/// RFC 5246 §7.4.3, §7.4.8: the receiver offered the scheme of a signature, and TLS 1.2 uses it with a key of this kind.
+/// RFC 5246 §7.4.3, §7.4.8: the receiver offered the scheme of a signature, and TLS 1.2 uses it with a key of
+/// this kind.
 #[test]
 fn rejects_signature_schemes_that_were_not_offered_or_do_not_fit() {
     use dunlin::wire::SignatureScheme as S;
@@ -287,7 +289,8 @@ fn rejects_signature_schemes_that_were_not_offered_or_do_not_fit() {
             let (result, alert) = edited(pair(), of_server, &|messages, _| {
                 let typ = if of_server { T::SERVER_KEY_EXCHANGE } else { T::CERTIFICATE_VERIFY };
                 let signed = messages.iter_mut().find(|message| message[0] == typ.0).unwrap();
-                // In ServerKeyExchange, a curve with its type and a public key with its length precede the scheme.
+                // In ServerKeyExchange, a curve with its type and a public key with its length precede the
+                // scheme.
                 let at = if of_server { 4 + 3 + 1 + usize::from(signed[7]) } else { 4 };
                 signed[at..at + 2].copy_from_slice(&scheme.0.to_be_bytes());
             });

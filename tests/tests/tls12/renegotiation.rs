@@ -171,8 +171,8 @@ fn tls13_has_no_renegotiation() {
     pair.echo(b"hello").unwrap();
 }
 
-/// The client's output stays bounded while a server repeats its request and does not read the refusals. The data in between
-/// looks like normal use.
+/// The client's output stays bounded while a server repeats its request and does not read the refusals. The
+/// data in between looks like normal use.
 #[test]
 fn unread_refusals_do_not_pile_up() {
     const MOST: usize = 65 * 1024;
@@ -186,7 +186,8 @@ fn unread_refusals_do_not_pile_up() {
     }
 }
 
-/// The client's output and events stay bounded while a server requests a renegotiation, refuses it, and requests it again.
+/// The client's output and events stay bounded while a server requests a renegotiation, refuses it, and
+/// requests it again.
 #[test]
 fn unread_answers_and_events_do_not_pile_up() {
     const MOST: usize = 65 * 1024;
@@ -230,8 +231,8 @@ fn client_ignores_requests_in_the_first_handshake_up_to_a_limit() {
     }
 }
 
-/// New parameters are visible only after Finished has confirmed them. Here only the peer's chain is new: a stateless ticket
-/// does not carry it.
+/// New parameters are visible only after Finished has confirmed them. Here only the peer's chain is new: a
+/// stateless ticket does not carry it.
 #[test]
 fn negotiated_parameters_change_after_finished() {
     for tickets in ends::tickets() {
@@ -292,7 +293,8 @@ fn hand_on(sessions: &dyn ClientSessions, from: &ClientConfig, to: &ClientConfig
     sessions.put(key(new), ClientSession::from_bytes(&bytes).unwrap());
 }
 
-/// A peer that resumed as one identity and renegotiates as another is refused before any data under the new keys.
+/// A peer that resumed as one identity and renegotiates as another is refused before any data under the new
+/// keys.
 #[test]
 fn peer_cannot_change_its_identity() {
     for changes_client in [true, false] {
@@ -324,7 +326,8 @@ fn peer_cannot_change_its_identity() {
     }
 }
 
-/// Until the client has the server's Finished, only the old keys are confirmed, and it sends no data under the new ones.
+/// Until the client has the server's Finished, only the old keys are confirmed, and it sends no data under
+/// the new ones.
 #[test]
 fn client_data_waits_for_the_servers_finished() {
     let mut pair = renegotiating(true, true);
@@ -360,7 +363,8 @@ fn client_data_does_not_wait_for_a_closed_server() {
     assert_eq!(pair.client.send(b"new keys"), Err(Error::AlertReceived(Alert::CLOSE_NOTIFY)));
 }
 
-/// TLS 1.2 without real cryptography, so that changes on the wire go undetected. `edit` changes both profiles.
+/// TLS 1.2 without real cryptography, so that changes on the wire go undetected. `edit` changes both
+/// profiles.
 fn open_pair(edit: impl Fn(ProfileBuilder) -> ProfileBuilder) -> Pair {
     let provider = Arc::new(dunlin_null::null_provider());
     let suite = null_psk_suite();
@@ -456,7 +460,8 @@ fn a_fatal_user_canceled_ends_the_connection() {
     }
 }
 
-/// RFC 5246 §6.2.1 allows interleaved record types; the guard in the engine gives the reason for refusing them.
+/// RFC 5246 §6.2.1 allows interleaved record types; the guard in the engine gives the reason for refusing
+/// them.
 #[test]
 fn rejects_other_records_between_fragments_of_a_message() {
     let warning = [1, Alert::USER_CANCELED.0];

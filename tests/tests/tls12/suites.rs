@@ -189,7 +189,8 @@ fn raw_keys_work_in_each_direction_separately() {
     }
 }
 
-/// A client that accepts only raw keys would read a missing answer as X.509 (RFC 7250 §4.2), also in a resumption.
+/// A client that accepts only raw keys would read a missing answer as X.509 (RFC 7250 §4.2), also in a
+/// resumption.
 #[test]
 fn server_names_the_certificate_type_in_a_resumption() {
     const RAW_KEY: [u8; 5] = [0, 20, 0, 1, 2];
@@ -238,8 +239,8 @@ fn both_sides_choose_the_newest_common_version() {
     assert_eq!(pair.client.error(), Some(&Error::AlertReceived(AlertDescription::PROTOCOL_VERSION)));
 }
 
-/// RFC 8446 §9.2: a client that uses PSKs without groups in TLS 1.3, but groups in TLS 1.2, must not send supported_groups
-/// without key_share.
+/// RFC 8446 §9.2: a client that uses PSKs without groups in TLS 1.3, but groups in TLS 1.2, must not send
+/// supported_groups without key_share.
 #[test]
 fn client_offers_psk_ke_in_tls13_and_groups_in_tls12() {
     let provider = awslc();
@@ -436,7 +437,8 @@ fn server_sends_its_ocsp_response_on_request() {
     }
 }
 
-/// RFC 8422 §5.1: the client must support the curve of the server's key, and the suite determines the kind of the key.
+/// RFC 8422 §5.1: the client must support the curve of the server's key, and the suite determines the kind of
+/// the key.
 #[test]
 fn server_chooses_a_credential_for_the_suite_and_the_client() {
     let provider = awslc();
@@ -540,7 +542,8 @@ fn refuses_unusable_profiles() {
     assert!(no_field.build().is_err());
 }
 
-/// RFC 7919 §4: the server chooses among the fields that the client names; if it names none, the server may use any.
+/// RFC 7919 §4: the server chooses among the fields that the client names; if it names none, the server may
+/// use any.
 #[test]
 fn server_chooses_a_field_that_the_client_names() {
     let provider = awslc();
@@ -570,8 +573,8 @@ fn tls13_supports_finite_fields() {
     assert_eq!(negotiated.group, Some(NamedGroup::FFDHE2048));
 }
 
-/// RFC 5246 §7.4.4: a CertificateRequest must name a scheme. A server without TLS 1.2 schemes names its other ones, for which
-/// the client has no certificate.
+/// RFC 5246 §7.4.4: a CertificateRequest must name a scheme. A server without TLS 1.2 schemes names its other
+/// ones, for which the client has no certificate.
 #[test]
 fn server_without_tls12_schemes_receives_no_certificate() {
     let (provider, pki) = (awslc(), Pki::shared(KeyType::P256));

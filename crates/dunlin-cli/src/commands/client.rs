@@ -88,9 +88,9 @@ pub(crate) struct Args {
     /// Resume the session in this file.
     #[arg(long, value_name = "FILE", help_heading = "Resumption")]
     sess_in: Option<PathBuf>,
-    /// Send the content of this file as early data (0-RTT), as far as the session and the server accept it. The client does
-    /// not send the rest, and ends with status 1. An attacker who records early data can replay it to a careless server:
-    /// send only requests that may be executed twice.
+    /// Send the content of this file as early data (0-RTT), as far as the session and the server accept it.
+    /// The client does not send the rest, and ends with status 1. An attacker who records early data can
+    /// replay it to a careless server: send only requests that may be executed twice.
     #[arg(
         long,
         value_name = "FILE",
@@ -191,7 +191,8 @@ fn server_name(text: &str) -> Result<ServerName<'static>, String> {
 pub(crate) fn run(args: &Args) -> Result<(), Error> {
     let result = connect_and_pipe(args);
     if let (true, Err(error)) = (args.json, &result) {
-        // Scripts read failures on stdout, like the negotiated parameters. If stdout is gone, only the exit status remains.
+        // Scripts read failures on stdout, like the negotiated parameters. If stdout is gone, only the exit
+        // status remains.
         let _ = emit(&Event::Failure(Failure::of_command(Side::Client, error)));
     }
     result
@@ -524,7 +525,8 @@ impl<'a> Client<'a> {
         Ok(DtlsAttempt { endpoint, options, context })
     }
 
-    /// Warns if the server has not accepted what would let the association survive a change of this machine's address.
+    /// Warns if the server has not accepted what would let the association survive a change of this machine's
+    /// address.
     fn warn_if_bound(&self, association: &DtlsAssociation) {
         let datagrams = &self.args.tls.datagrams;
         let (option, lacks) = match (datagrams.has_ids(), datagrams.scheme) {
@@ -674,7 +676,8 @@ impl<'a> Client<'a> {
     }
 }
 
-/// An endpoint for this server alone. If its socket is connected, the system reports a port at which no program receives.
+/// An endpoint for this server alone. If its socket is connected, the system reports a port at which no
+/// program receives.
 async fn endpoint(server: SocketAddr, is_connected: bool) -> io::Result<DtlsEndpoint> {
     let any: IpAddr =
         if server.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };

@@ -73,8 +73,8 @@ fn key_log(path: &Path) -> Result<KeyLog, Error> {
     })
 }
 
-/// Explains the file `input`, or the argument itself if it is hexadecimal and no such file exists. Returns a name for
-/// errors, too.
+/// Explains the file `input`, or the argument itself if it is hexadecimal and no such file exists. Returns a
+/// name for errors, too.
 fn explain(input: &Path, key_log: Option<&KeyLog>) -> Result<(String, Explanation), Error> {
     let text = input.to_string_lossy();
     let is_hex =

@@ -54,7 +54,8 @@ impl Man {
     }
 }
 
-/// Makes the synopsis of each page the usage line of `--help`. The default lists every option without its value, on a dozen lines.
+/// Makes the synopsis of each page the usage line of `--help`. The default lists every option without its
+/// value, on a dozen lines.
 fn with_short_synopsis(command: Command) -> Command {
     let usage = command.clone().render_usage().to_string();
     let usage = usage.trim_start_matches("Usage:").trim().to_owned();

@@ -1,4 +1,5 @@
-//! Programs that run until a signal stops them, and read their configuration again at SIGHUP: `gateway` and `tunnel`.
+//! Programs that run until a signal stops them, and read their configuration again at SIGHUP: `gateway` and
+//! `tunnel`.
 
 use std::io;
 
@@ -73,7 +74,8 @@ macro_rules! program {
 program!(Gateway, Config);
 program!(Tunnel, TunnelConfig);
 
-/// Runs a program with `config` until a signal stops it. `load` reads the configuration again, and `told` prints all faults but the last.
+/// Runs a program with `config` until a signal stops it. `load` reads the configuration again, and `told`
+/// prints all faults but the last.
 pub(crate) fn run<P: Program>(
     config: P::Config,
     load: impl Fn() -> Result<P::Config, Faults> + Clone + Send + 'static,
@@ -86,8 +88,9 @@ pub(crate) fn run<P: Program>(
     })?;
     // The guard writes the rest of the log when it is dropped.
     let _guard = begin_log(P::common(&config).log);
-    // A worker's own queue has 256 places, and tasks beyond them go to the common queue, which it reads every second time. At its usual
-    // interval, the connections there would wait until those in its own queue have nothing left to do.
+    // A worker's own queue has 256 places, and tasks beyond them go to the common queue, which it reads every
+    // second time. At its usual interval, the connections there would wait until those in its own queue have
+    // nothing left to do.
     let runtime =
         tokio::runtime::Builder::new_multi_thread().global_queue_interval(2).enable_all().build()?;
     let result = runtime.block_on(serve::<P>(config, sockets, load, told));
@@ -140,7 +143,8 @@ fn tell_manager(state: &[NotifyState<'_>]) {
     }
 }
 
-/// Raises the limit on open files as far as the system allows. By default it is 1024 for programs that use `select`.
+/// Raises the limit on open files as far as the system allows. By default it is 1024 for programs that use
+/// `select`.
 pub(crate) fn raise_file_limit() {
     if let Ok((_, hard)) = getrlimit(Resource::RLIMIT_NOFILE) {
         // Without it, the program serves fewer clients, and says so.
@@ -197,7 +201,8 @@ pub(crate) fn told_at(faults: &Faults, place: impl Fn(&Fault) -> String) -> Erro
     last.unwrap_or_else(|| Error::failed("configuration", "not valid", "check it"))
 }
 
-/// Begins the log on stderr. A thread writes it, so that a reader that does not keep up loses lines but does not block the program.
+/// Begins the log on stderr. A thread writes it, so that a reader that does not keep up loses lines but does
+/// not block the program.
 pub(super) fn begin_log(config: LogConfig) -> WorkerGuard {
     let (writer, guard) = tracing_appender::non_blocking(io::stderr());
     let level = match config.level {

@@ -67,8 +67,8 @@ struct New {
     /// The length of the key in bytes. Some peers support at most 64.
     #[arg(long, value_name = "N", default_value_t = 32)]
     bytes: usize,
-    /// Make the key of letters and digits, for peers whose option takes text, such as libcoap's -k. `dunlin psk show --reveal` shows the
-    /// text, so it needs --out.
+    /// Make the key of letters and digits, for peers whose option takes text, such as libcoap's -k. `dunlin
+    /// psk show --reveal` shows the text, so it needs --out.
     #[arg(long, requires = "out")]
     text: bool,
     /// Make this many keys: with --identity they are NAME-1, NAME-2 and so on.
@@ -144,7 +144,8 @@ struct Remove {
     json: bool,
 }
 
-/// Give a device a new key. The old key stays valid for a while, so that you can bring the new one to the device.
+/// Give a device a new key. The old key stays valid for a while, so that you can bring the new one to the
+/// device.
 #[derive(ClapArgs)]
 #[command(after_help = "Example:\n  dunlin psk rotate keys.toml sensor-7 --overlap 7d\n\n\
     The new key has the next identity: sensor-7.2, then sensor-7.3. Servers that use the file see it at once.")]
@@ -185,8 +186,8 @@ struct Revoke {
 
 /// Mark a key as imported (RFC 9258), and show its identities on the wire.
 ///
-/// An imported key is bound to a context. It works with every hash, in TLS 1.3 and DTLS 1.3, but not in TLS 1.2. Both
-/// sides have to import it, with the same identity, key, hash and context.
+/// An imported key is bound to a context. It works with every hash, in TLS 1.3 and DTLS 1.3, but not in TLS
+/// 1.2. Both sides have to import it, with the same identity, key, hash and context.
 #[derive(ClapArgs)]
 #[command(after_help = "Example:\n  dunlin psk import keys.toml sensor-7 --context plant-3\n\n\
     If the file has no key with this identity, the command reads it from --key-file or makes one.")]

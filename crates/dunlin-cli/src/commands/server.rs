@@ -88,27 +88,27 @@ pub(crate) struct Args {
     /// End after this many connections.
     #[arg(long, value_name = "N", value_parser = positive)]
     naccept: Option<usize>,
-    /// The ports that --scheme gives to associations, at the address of --accept: a list, as in 6000-6015,7000; or auto and a number, as
-    /// in auto:16, for ports that the system chooses.
+    /// The ports that --scheme gives to associations, at the address of --accept: a list, as in
+    /// 6000-6015,7000; or auto and a number, as in auto:16, for ports that the system chooses.
     #[arg(long, value_name = "PORTS", requires = "scheme", value_parser = port_pool, help_heading = "Datagrams")]
     port_pool: Option<PortPool>,
-    /// The maximum number of simultaneous connections, and of handshakes beside them. At the limit, another client gives way, or the
-    /// server refuses the client (docs/gateway.md).
+    /// The maximum number of simultaneous connections, and of handshakes beside them. At the limit, another
+    /// client gives way, or the server refuses the client (docs/gateway.md).
     #[arg(long, value_name = "N", default_value_t = 256, value_parser = positive)]
     max_connections: usize,
-    /// The maximum number of simultaneous connections of one host, likewise: an IPv4 address, or an IPv6 network of 64 bits
-    /// [default: three quarters of --max-connections].
+    /// The maximum number of simultaneous connections of one host, likewise: an IPv4 address, or an IPv6
+    /// network of 64 bits [default: three quarters of --max-connections].
     #[arg(long, value_name = "N", value_parser = positive)]
     max_connections_per_host: Option<usize>,
-    /// The maximum number of simultaneous connections of one IPv6 network of 48 bits, likewise [default: three quarters of
-    /// --max-connections].
+    /// The maximum number of simultaneous connections of one IPv6 network of 48 bits, likewise [default:
+    /// three quarters of --max-connections].
     #[arg(long, value_name = "N", value_parser = positive)]
     max_connections_per_network: Option<usize>,
     /// End connections without traffic for this many seconds; 0: never.
     #[arg(long, value_name = "SECONDS", default_value_t = 300)]
     idle_timeout: u64,
-    /// The least important events to log: error; warn adds failed connections; info adds each connection and its end; debug
-    /// adds each handshake message.
+    /// The least important events to log: error; warn adds failed connections; info adds each connection and
+    /// its end; debug adds each handshake message.
     #[arg(long, value_name = "LEVEL", value_enum, hide_possible_values = true, default_value = "info")]
     log_level: Level,
     /// Write only data, errors and warnings, as --log-level warn does.
@@ -371,7 +371,8 @@ impl Server {
         while self.args.naccept.is_none_or(|n| connections.accepted < n) {
             let server = self.clone();
             let config = self.config.current_off_thread(move |outcome| server.tell_reload(outcome)).await;
-            // Each connection chooses its configuration itself, since its keys remember what the client named.
+            // Each connection chooses its configuration itself, since its keys remember what the client
+            // named.
             endpoint.set_server(Some(Arc::new(config.with_profile_choice(true))));
             let incoming = endpoint.accept().await;
             let (server, from) = (self.clone(), interfaces::unmapped(incoming.peer_address()));

@@ -55,22 +55,25 @@ impl From<Mode> for CacheMode {
 /// The options of clients and servers.
 #[derive(Args, Clone, Default)]
 pub(crate) struct CacheOptions {
-    /// Cache the peer's certificates after verification, so that the peer need not send them again. The peers still prove
-    /// their keys in every handshake. Both sides need this option; sides in different modes use what both modes support.
+    /// Cache the peer's certificates after verification, so that the peer need not send them again. The peers
+    /// still prove their keys in every handshake. Both sides need this option; sides in different modes use
+    /// what both modes support.
     #[arg(long, value_name = "MODE", help_heading = HEADING)]
     cache: Option<Mode>,
     /// Keep the cache for later runs: FILE (sealed, for few peers); sqlite:FILE (a sealed database);
-    /// redis://[USER:PASSWORD@]HOST[:PORT][/DB] (shared by several servers, sealed, without TLS); or redis+file:FILE (the
-    /// URL in a file, because other users can see the password in a command). Without this option, or if the store is
-    /// unusable, entries are lost at the end of this run.
+    /// redis://[USER:PASSWORD@]HOST[:PORT][/DB] (shared by several servers, sealed, without TLS); or
+    /// redis+file:FILE (the URL in a file, because other users can see the password in a command). Without
+    /// this option, or if the store is unusable, entries are lost at the end of this run.
     // clap must not parse it: its errors would repeat the password.
     #[arg(long, value_name = "PLACE", requires = "cache", help_heading = HEADING)]
     cache_store: Option<String>,
-    /// The key file of the store, with 32 random bytes. For a file or database, a missing key file is created; its default
-    /// name is the store's with ".key". Anyone who can write both files can forge a peer.
+    /// The key file of the store, with 32 random bytes. For a file or database, a missing key file is
+    /// created; its default name is the store's with ".key". Anyone who can write both files can forge a
+    /// peer.
     #[arg(long, value_name = "FILE", requires = "cache_store", help_heading = HEADING)]
     cache_key: Option<PathBuf>,
-    /// How long verified certificates stay valid in the cache, in seconds; default 30 days, at most ten years.
+    /// How long verified certificates stay valid in the cache, in seconds; default 30 days, at most ten
+    /// years.
     #[arg(long, value_name = "SECONDS", requires = "cache", value_parser = max_age, help_heading = HEADING)]
     cache_max_age: Option<Duration>,
 }
@@ -79,8 +82,8 @@ pub(crate) struct CacheOptions {
 pub(super) type OpenCache = (CacheMode, Arc<dyn ServerCache>, Duration);
 
 impl CacheOptions {
-    /// Adds the cache to `config` if requested. `has_trust` says whether the client verifies certificates, `connects_again`
-    /// whether this run makes more than one connection.
+    /// Adds the cache to `config` if requested. `has_trust` says whether the client verifies certificates,
+    /// `connects_again` whether this run makes more than one connection.
     pub(crate) fn client(
         &self,
         config: ClientConfig,
@@ -104,8 +107,8 @@ impl CacheOptions {
         Ok(config.with_handshake_cache(mode.into(), cache, self.max_age()))
     }
 
-    /// Returns the server's cache if requested. `has_certificates` says whether the server has a certificate, `asks` whether
-    /// it requests client certificates.
+    /// Returns the server's cache if requested. `has_certificates` says whether the server has a certificate,
+    /// `asks` whether it requests client certificates.
     pub(crate) fn server(
         &self,
         provider: &Arc<CryptoProvider>,
@@ -152,8 +155,8 @@ impl CacheOptions {
         Ok(Some(place))
     }
 
-    /// Opens the cache in the store at `place`. If the store is unusable, this warns and returns `None`, so that a device
-    /// with a full or damaged disk still connects.
+    /// Opens the cache in the store at `place`. If the store is unusable, this warns and returns `None`, so
+    /// that a device with a full or damaged disk still connects.
     fn open<C>(
         &self,
         place: Option<Place>,
@@ -223,7 +226,8 @@ pub(super) enum Place {
 }
 
 impl Place {
-    /// Parses the place that `option` names, of one of the `kinds`. No error repeats a text that may hold a password.
+    /// Parses the place that `option` names, of one of the `kinds`. No error repeats a text that may hold a
+    /// password.
     pub(super) fn parse(option: &str, text: &str, kinds: &str) -> Result<Self, Error> {
         let parsed = StoreUrl::in_file(text).and_then(|file| match file {
             Some(file) => Ok(Self::RedisIn(file)),

@@ -1,4 +1,5 @@
-//! Verifiable credentials and bare DIDs of this side and of peers: their options, and the credentials and verifiers that they make.
+//! Verifiable credentials and bare DIDs of this side and of peers: their options, and the credentials and
+//! verifiers that they make.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -57,40 +58,47 @@ enum Messages {
     Alone,
 }
 
-/// The options of `client` and `server` for verifiable credentials and bare DIDs, which exist in TLS 1.3 and DTLS 1.3.
+/// The options of `client` and `server` for verifiable credentials and bare DIDs, which exist in TLS 1.3 and
+/// DTLS 1.3.
 #[derive(Args, Clone, Default)]
 pub(crate) struct CredentialOptions {
-    /// The own DID: its directory, as `dunlin did create` makes it, or its private key. Without --vc, this side proves the DID alone.
+    /// The own DID: its directory, as `dunlin did create` makes it, or its private key. Without --vc, this
+    /// side proves the DID alone.
     #[arg(long, value_name = "DIR|KEY", help_heading = "Identity")]
     pub(crate) did: Option<PathBuf>,
-    /// A verifiable credential about the DID of --did, as `dunlin vc issue` makes it, to show in place of a certificate in TLS 1.3. May be
-    /// repeated; the first that suits the peer is used.
+    /// A verifiable credential about the DID of --did, as `dunlin vc issue` makes it, to show in place of a
+    /// certificate in TLS 1.3. May be repeated; the first that suits the peer is used.
     #[arg(long, value_name = "FILE", requires = "did", help_heading = "Identity")]
     pub(crate) vc: Vec<PathBuf>,
-    /// Accept verifiable credentials of peers, by the issuers on this list: a DID on each line, for a did:dunlin without
-    /// --registry also the hash of its document (`dunlin did resolve --line`), which --document gives. Certificates are then accepted only with --CAfile. A credential is not bound to a host
-    /// name: without --peers, a client accepts every holder as its server.
+    /// Accept verifiable credentials of peers, by the issuers on this list: a DID on each line, for a
+    /// did:dunlin without --registry also the hash of its document (`dunlin did resolve --line`), which
+    /// --document gives. Certificates are then accepted only with --CAfile. A credential is not bound to a
+    /// host name: without --peers, a client accepts every holder as its server.
     #[arg(long, value_name = "FILE", help_heading = "Identity")]
     pub(crate) trust: Option<PathBuf>,
-    /// Accept only the DIDs on this list, in the form of --trust: with --trust the holders of credentials, without it peers that prove their
-    /// DID alone. It may also have the root over the members of another list (`dunlin did members`), which needs --registry.
+    /// Accept only the DIDs on this list, in the form of --trust: with --trust the holders of credentials,
+    /// without it peers that prove their DID alone. It may also have the root over the members of another
+    /// list (`dunlin did members`), which needs --registry.
     #[arg(long, value_name = "FILE", help_heading = "Identity")]
     pub(crate) peers: Option<PathBuf>,
     /// The document of a did:dunlin: of one in --trust or --peers, or of the DID of --did. May be repeated.
     #[arg(long, value_name = "FILE", help_heading = "Identity")]
     pub(crate) document: Vec<PathBuf>,
-    /// The status list of an issuer, not older than 24 hours (`dunlin vc revoke`). May be repeated. A changed file is read again for the
-    /// next connection. Without its list, a credential with a status is refused, unless the peer sends the list along.
+    /// The status list of an issuer, not older than 24 hours (`dunlin vc revoke`). May be repeated. A changed
+    /// file is read again for the next connection. Without its list, a credential with a status is refused,
+    /// unless the peer sends the list along.
     #[arg(long, value_name = "FILE", requires = "trust", help_heading = "Identity")]
     pub(crate) status_list: Vec<PathBuf>,
-    /// The newest status list of the issuer of --vc, to send along, so that peers need not have it. May be repeated. A changed file is read
-    /// again for the next connection.
+    /// The newest status list of the issuer of --vc, to send along, so that peers need not have it. May be
+    /// repeated. A changed file is read again for the next connection.
     #[arg(long, value_name = "FILE", requires = "vc", help_heading = "Identity")]
     staple_status: Vec<PathBuf>,
-    /// The proofs that the own did:dunlin is on a list of members (`dunlin did members`), for peers that know only the root. They are read once.
+    /// The proofs that the own did:dunlin is on a list of members (`dunlin did members`), for peers that know
+    /// only the root. They are read once.
     #[arg(long, value_name = "FILE", requires_all = ["did", "registry"], help_heading = "Identity")]
     membership: Option<PathBuf>,
-    /// Whether DIDs and credentials travel in messages of their own (ssi_parameters) [default: beside with a bare DID, otherwise off].
+    /// Whether DIDs and credentials travel in messages of their own (ssi_parameters) [default: beside with a
+    /// bare DID, otherwise off].
     #[arg(long, value_name = "WHEN", help_heading = "Identity")]
     ssi_messages: Option<Messages>,
     #[command(flatten)]
@@ -159,8 +167,8 @@ impl CredentialOptions {
         }
     }
 
-    /// What judges the DIDs of peers. `newest` has the status lists that were read before: a stored copy of an older one would
-    /// hide a revocation.
+    /// What judges the DIDs of peers. `newest` has the status lists that were read before: a stored copy of
+    /// an older one would hide a revocation.
     pub(super) fn judge(
         &self,
         newest: &mut StatusLists,

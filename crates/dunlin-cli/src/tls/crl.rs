@@ -37,7 +37,8 @@ pub(crate) struct RevocationLists {
 }
 
 impl RevocationLists {
-    /// The CRLs in these files, which are not read yet. They apply to the peer's certificate or to its whole chain.
+    /// The CRLs in these files, which are not read yet. They apply to the peer's certificate or to its whole
+    /// chain.
     pub(super) fn new(paths: Vec<PathBuf>, of_whole_chain: bool) -> Self {
         Self { paths, of_whole_chain, from_pipes: HashMap::new() }
     }

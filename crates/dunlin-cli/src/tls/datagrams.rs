@@ -1,4 +1,5 @@
-//! The options of DTLS: datagrams, timeouts, connection IDs, ports of associations, and the emulation of loss.
+//! The options of DTLS: datagrams, timeouts, connection IDs, ports of associations, and the emulation of
+//! loss.
 
 use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
@@ -20,34 +21,39 @@ pub(crate) struct DatagramOptions {
     #[arg(long, value_name = "BYTES", requires = "udp", value_parser = lists::bytes::<80, 65507>,
           help_heading = "Datagrams")]
     pub(crate) mtu: Option<u16>,
-    /// Negotiate connection IDs (RFC 9146, RFC 9147 §9). The value is the ID that this side receives: the LENGTH of a random
-    /// one, a decimal number of bytes from 0 to 32; or HEX, an even number of hexadecimal digits, with 0x before them if they
-    /// could be a length. A server's IDs begin with HEX and continue with 8 random bytes. Without a value, a client receives an
-    /// empty ID and sends the server's, and a server's IDs have 8 random bytes.
+    /// Negotiate connection IDs (RFC 9146, RFC 9147 §9). The value is the ID that this side receives: the
+    /// LENGTH of a random one, a decimal number of bytes from 0 to 32; or HEX, an even number of hexadecimal
+    /// digits, with 0x before them if they could be a length. A server's IDs begin with HEX and continue with
+    /// 8 random bytes. Without a value, a client receives an empty ID and sends the server's, and a server's
+    /// IDs have 8 random bytes.
     #[arg(long, value_name = "HEX|LENGTH", requires = "udp", num_args = 0..=1, default_missing_value = "",
           value_parser = cid, help_heading = "Datagrams")]
     cid: Option<Cid>,
-    /// Give an association without connection IDs a port of its own at the server, so that it goes on when the client's address changes
-    /// (docs/association-ports.md). ipc: the server answers from that port; not behind port-restricted and symmetric NATs.
-    /// ipc-unannounced: the same for all clients, without an extension. tcs: the server names the port in the handshake.
-    /// tcs-message: the server names it after the handshake. A server needs --port-pool, and --migrate on-newer-record to follow
-    /// clients. Only builds with the feature association-ports have it.
+    /// Give an association without connection IDs a port of its own at the server, so that it goes on when
+    /// the client's address changes (docs/association-ports.md). ipc: the server answers from that port; not
+    /// behind port-restricted and symmetric NATs. ipc-unannounced: the same for all clients, without an
+    /// extension. tcs: the server names the port in the handshake. tcs-message: the server names it after the
+    /// handshake. A server needs --port-pool, and --migrate on-newer-record to follow clients. Only builds
+    /// with the feature association-ports have it.
     #[arg(long, value_name = "SCHEME", requires = "udp", value_parser = scheme(), hide_possible_values = true,
           help_heading = "Datagrams")]
     pub(crate) scheme: Option<PortScheme>,
-    /// When to follow a peer that takes part in no return routability checks to another address. never [default]; or
-    /// on-newer-record: as soon as a newer authentic record comes from there. Then an attacker who forwards records can divert what
-    /// this side sends, until the next record comes from the true address.
+    /// When to follow a peer that takes part in no return routability checks to another address. never
+    /// [default]; or on-newer-record: as soon as a newer authentic record comes from there. Then an attacker
+    /// who forwards records can divert what this side sends, until the next record comes from the true
+    /// address.
     #[arg(long, value_name = "WHEN", requires = "udp", value_parser = migration(), hide_possible_values = true,
           help_heading = "Datagrams")]
     migrate: Option<Migration>,
-    /// When to send unanswered handshake messages again, in milliseconds: FIRST is the first timeout, which doubles up to LONGEST.
-    /// From 10 to 86400000 [default: 1000-60000]. --timeout limits the whole handshake.
+    /// When to send unanswered handshake messages again, in milliseconds: FIRST is the first timeout, which
+    /// doubles up to LONGEST. From 10 to 86400000 [default: 1000-60000]. --timeout limits the whole
+    /// handshake.
     #[arg(long, value_name = "FIRST[-LONGEST]", requires = "udp",
           value_parser = retransmission, help_heading = "Datagrams")]
     hs_timeout: Option<Retransmission>,
-    /// Lose datagrams instead of sending them, for tests: those with these numbers, counted from 1 for each socket, as in 1,4-6;
-    /// or N%, the same pseudo-random ones in every run. Loses no received datagrams: for these, give it to the peer, too.
+    /// Lose datagrams instead of sending them, for tests: those with these numbers, counted from 1 for each
+    /// socket, as in 1,4-6; or N%, the same pseudo-random ones in every run. Loses no received datagrams: for
+    /// these, give it to the peer, too.
     #[arg(long, value_name = "LIST|N%", requires = "udp", value_parser = loss, help_heading = "Debugging")]
     pub(crate) loss: Option<Loss>,
 }
@@ -63,7 +69,8 @@ impl DatagramOptions {
         self.cid.is_some() || self.scheme.is_some()
     }
 
-    /// Whether a server moves associations without return routability checks to another address of the client.
+    /// Whether a server moves associations without return routability checks to another address of the
+    /// client.
     pub(crate) fn follows_unchecked(&self) -> bool {
         self.migrate == Some(Migration::default().with_unchecked(true))
     }
@@ -224,7 +231,8 @@ fn cid(text: &str) -> Result<Cid, String> {
     }
 }
 
-/// The longest timeout without LONGEST, and how long a connection lasts without an answer: those of RFC 9147 §5.8.1.
+/// The longest timeout without LONGEST, and how long a connection lasts without an answer: those of RFC 9147
+/// §5.8.1.
 const LONGEST: Duration = Duration::from_secs(60);
 const GIVE_UP: Duration = Duration::from_secs(243);
 

@@ -1,4 +1,5 @@
-//! The JSON objects of `dunlin client`, `dunlin server` and `dunlin up` (docs/json.md): one type for all three.
+//! The JSON objects of `dunlin client`, `dunlin server` and `dunlin up` (docs/json.md): one type for all
+//! three.
 
 use std::net::SocketAddr;
 
@@ -152,7 +153,8 @@ impl Connection {
     }
 }
 
-/// The result of a handshake. Protocol names are spelled as in IANA's registries; texts are for people, codes for programs.
+/// The result of a handshake. Protocol names are spelled as in IANA's registries; texts are for people, codes
+/// for programs.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct Handshake {
     pub(crate) version: Option<String>,

@@ -1,7 +1,7 @@
 //! The files of a configuration, which are read at the start and again when they change.
 //!
-//! This applies to certificates, keys, trust anchors and CRLs. New content is validated first, by building a whole
-//! configuration, and only then replaces the previous content.
+//! This applies to certificates, keys, trust anchors and CRLs. New content is validated first, by building a
+//! whole configuration, and only then replaces the previous content.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -105,8 +105,8 @@ impl Group {
         changed.collect()
     }
 
-    /// Returns whether a file may have changed since it was read. A file that changed a moment ago is read again, because
-    /// the time stamps of file systems are coarse.
+    /// Returns whether a file may have changed since it was read. A file that changed a moment ago is read
+    /// again, because the time stamps of file systems are coarse.
     fn is_due(&self) -> bool {
         let may_differ = |file: &Watched| {
             file.stamp != file.stamp_now() || file.stamp.is_some_and(|stamp| !stamp.is_settled())
@@ -114,8 +114,8 @@ impl Group {
         self.again.is_some_and(|again| again <= Instant::now()) || self.files.iter().any(may_differ)
     }
 
-    /// Reads the files into `parts` if they have changed or `force` is set. Returns the new parts and configuration, and the
-    /// outcome to report.
+    /// Reads the files into `parts` if they have changed or `force` is set. Returns the new parts and
+    /// configuration, and the outcome to report.
     fn refresh<C>(
         &mut self,
         parts: &Parts,
@@ -185,8 +185,8 @@ impl<C: Clone> Followed<C> {
         Ok(Self(Mutex::new(State { config, parts, make: Box::new(make), groups })))
     }
 
-    /// Returns the configuration for the next connection, from the present files. `tell` receives the outcome of each group
-    /// of files that was read again with another result.
+    /// Returns the configuration for the next connection, from the present files. `tell` receives the outcome
+    /// of each group of files that was read again with another result.
     pub(crate) fn current(&self, tell: impl FnMut(Outcome)) -> C {
         self.refresh(false, tell)
     }
@@ -207,7 +207,8 @@ impl<C: Clone> Followed<C> {
 }
 
 impl<C: Clone + Send + 'static> Followed<C> {
-    /// The same as [`Self::current`], on a thread that may wait for files and for the work of a configuration.
+    /// The same as [`Self::current`], on a thread that may wait for files and for the work of a
+    /// configuration.
     pub(crate) async fn current_off_thread(
         self: &Arc<Self>,
         tell: impl FnMut(Outcome) + Send + 'static,

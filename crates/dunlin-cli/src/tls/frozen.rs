@@ -24,18 +24,19 @@ const KINDS: &str = "use DIRECTORY (./DIRECTORY if its name has a colon), sqlite
 /// The options of a server whose associations survive a restart.
 #[derive(Args, Clone, Default)]
 pub(crate) struct FrozenOptions {
-    /// Keep the associations over a restart: the server freezes them into this file, sealed, when Ctrl-C or SIGTERM ends it, and
-    /// thaws them when it starts. Clients need not reconnect. After a crash there is no file, and clients need new handshakes.
+    /// Keep the associations over a restart: the server freezes them into this file, sealed, when Ctrl-C or
+    /// SIGTERM ends it, and thaws them when it starts. Clients need not reconnect. After a crash there is no
+    /// file, and clients need new handshakes.
     #[arg(long, value_name = "FILE", requires_all = ["udp", "frozen_store"], help_heading = HEADING)]
     frozen: Option<PathBuf>,
-    /// Where the server keeps the IDs of files that may still be thawed, so that no file is thawed twice: DIRECTORY, sqlite:FILE,
-    /// redis://[USER:PASSWORD@]HOST[:PORT][/DB] or redis+file:FILE (the URL in a file). All servers that may thaw the file need
-    /// the same one. Never restore it from a backup.
+    /// Where the server keeps the IDs of files that may still be thawed, so that no file is thawed twice:
+    /// DIRECTORY, sqlite:FILE, redis://[USER:PASSWORD@]HOST[:PORT][/DB] or redis+file:FILE (the URL in a
+    /// file). All servers that may thaw the file need the same one. Never restore it from a backup.
     // clap must not parse it: its errors would repeat the password.
     #[arg(long, value_name = "PLACE", requires = "frozen", help_heading = HEADING)]
     frozen_store: Option<String>,
-    /// The key file that seals the file of --frozen, with 32 random bytes. A missing one is created, unless the file of --frozen
-    /// exists. [default: the file's name and ".key"]
+    /// The key file that seals the file of --frozen, with 32 random bytes. A missing one is created, unless
+    /// the file of --frozen exists. [default: the file's name and ".key"]
     #[arg(long, value_name = "FILE", requires = "frozen", help_heading = HEADING)]
     frozen_key: Option<PathBuf>,
 }
@@ -59,8 +60,8 @@ pub(crate) enum Thaw {
 }
 
 impl FrozenOptions {
-    /// Opens the key and the store, if associations shall survive. Both must work: without them the server could not freeze its
-    /// associations when it ends.
+    /// Opens the key and the store, if associations shall survive. Both must work: without them the server
+    /// could not freeze its associations when it ends.
     pub(crate) fn open(&self, provider: &Arc<CryptoProvider>) -> Result<Option<FrozenPlace>, Error> {
         let (Some(path), Some(store)) = (&self.frozen, &self.frozen_store) else { return Ok(None) };
         if store.starts_with("rediss:") {
@@ -117,7 +118,8 @@ impl FrozenPlace {
         let connections = match self.file.thaw_unless(&*self.ids, thaw, is_fault) {
             Ok(Some(connections)) => connections,
             Ok(None) => return Ok(Thaw::NoFile),
-            // The clients may have lost their identities, which must not keep the server from starting. Or an option or the clock is wrong.
+            // The clients may have lost their identities, which must not keep the server from starting. Or an
+            // option or the clock is wrong.
             Err(error @ FrozenError::NoneThawed { .. }) if is_about_clients => {
                 return Ok(Thaw::NoClient(error));
             }
@@ -138,8 +140,8 @@ impl FrozenPlace {
         self.file.set_aside()
     }
 
-    /// Freezes the associations of an endpoint into the file. Also returns the new path of a file that had its name. Without any association,
-    /// such a file stays.
+    /// Freezes the associations of an endpoint into the file. Also returns the new path of a file that had
+    /// its name. Without any association, such a file stays.
     pub(crate) fn freeze(&self, endpoint: &DtlsEndpoint) -> Result<(Frozen, Option<PathBuf>), FrozenError> {
         let mut writer = self.file.create(&*self.ids)?;
         let mut failed = None;

@@ -26,7 +26,8 @@ use crate::tls::psks::ServerPsks;
 const DEFAULT_IDENTITY: &str = "Client_identity";
 
 impl TlsOptions {
-    /// The credentials of this side. Verifiable credentials come first, then raw keys, because they are smaller.
+    /// The credentials of this side. Verifiable credentials come first, then raw keys, because they are
+    /// smaller.
     pub(super) fn credentials(
         &self,
         side: Side,
@@ -381,8 +382,8 @@ fn signing_key(pair: &KeyPair, path: &Path, provider: &CryptoProvider) -> Result
     pair.signing_key(provider).map_err(|error| Error::in_file(path, &error))
 }
 
-/// Loads the chain of a file and its key, which may be in the same file. Warns if every peer with a correct clock will
-/// refuse it.
+/// Loads the chain of a file and its key, which may be in the same file. Warns if every peer with a correct
+/// clock will refuse it.
 pub(crate) fn load(
     cert: &Path,
     key: Option<&PathBuf>,
@@ -411,8 +412,8 @@ pub(crate) fn load(
     Ok(loaded)
 }
 
-/// The maximum length in bytes of a hint that every client accepts: BoringSSL and older versions of OpenSSL refuse longer
-/// ones.
+/// The maximum length in bytes of a hint that every client accepts: BoringSSL and older versions of OpenSSL
+/// refuse longer ones.
 const MAX_COMMON_HINT: usize = 128;
 
 pub(crate) fn anchors(path: &Path) -> Result<X509Trust, Error> {

@@ -12,13 +12,15 @@ use crate::tls::events::{At, Event, PathChanged};
 /// The options of a client with several interfaces.
 #[derive(Args, Clone, Default)]
 pub(crate) struct InterfaceOptions {
-    /// Send over this interface of this machine: a device, such as eth0; an address; or `default`, wherever the machine sends from.
-    /// Repeat the option for several interfaces, the best first, at most four. The client uses the first one on which the server
-    /// answers, and goes on over the next one when it fails. With --cid or --scheme, the association survives that.
+    /// Send over this interface of this machine: a device, such as eth0; an address; or `default`, wherever
+    /// the machine sends from. Repeat the option for several interfaces, the best first, at most four. The
+    /// client uses the first one on which the server answers, and goes on over the next one when it fails.
+    /// With --cid or --scheme, the association survives that.
     #[arg(long, value_name = "NAME|ADDRESS", requires = "udp", help_heading = "Datagrams")]
     pub(crate) interface: Vec<Interface>,
-    /// Whether observers may link what the client sends over its interfaces [default: unlinkable if each interface can have its
-    /// own connection ID: with DTLS 1.3 alone and --cid without HEX; otherwise linkable].
+    /// Whether observers may link what the client sends over its interfaces [default: unlinkable if each
+    /// interface can have its own connection ID: with DTLS 1.3 alone and --cid without HEX; otherwise
+    /// linkable].
     #[arg(long, value_enum, value_name = "MODE", requires = "interface", help_heading = "Datagrams")]
     multihoming: Option<Mode>,
 }
@@ -35,8 +37,8 @@ enum Mode {
 }
 
 impl InterfaceOptions {
-    /// A configuration for these interfaces. `survives`: whether the client offers what lets an association outlive a change of the
-    /// interface.
+    /// A configuration for these interfaces. `survives`: whether the client offers what lets an association
+    /// outlive a change of the interface.
     pub(crate) fn config(&self, config: ClientConfig, survives: bool) -> Result<ClientConfig, Error> {
         if self.interface.is_empty() {
             return Ok(config);
@@ -102,7 +104,8 @@ pub(crate) fn outage(server: &str, why: std::io::ErrorKind, survives: bool) -> S
     format!("{server}: cannot send: {why}; {advice}")
 }
 
-/// The IPv4 address that a socket for both families shows as an IPv6 address (RFC 4291 §2.5.5.2); other addresses as they are.
+/// The IPv4 address that a socket for both families shows as an IPv6 address (RFC 4291 §2.5.5.2); other
+/// addresses as they are.
 pub(crate) fn unmapped(address: SocketAddr) -> SocketAddr {
     match address.ip().to_canonical() {
         IpAddr::V4(ip) => (ip, address.port()).into(),

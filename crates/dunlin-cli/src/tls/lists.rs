@@ -87,7 +87,8 @@ fn nearest(name: &str) -> Option<String> {
     candidates.find(|name| supported.iter().any(|suite| is_suite(suite.id, name)))
 }
 
-/// OpenSSL's names of the TLS 1.2 cipher suites, one line for each key exchange, under the options that enable them.
+/// OpenSSL's names of the TLS 1.2 cipher suites, one line for each key exchange, under the options that
+/// enable them.
 pub(crate) fn tls12_cipher_suite_names() -> String {
     let is_in = |suites: &[&Tls12CipherSuite], suite: CipherSuite| suites.iter().any(|s| s.id == suite);
     let by_default = |suite| is_in(tls12::TLS12_CIPHER_SUITES, suite);
@@ -208,7 +209,8 @@ fn openssl_form(name: &str) -> String {
 pub(crate) const FINITE_FIELDS: [&dyn KeyExchangeGroup; 3] =
     [dunlin_legacy::ffdhe::FFDHE2048, dunlin_legacy::ffdhe::FFDHE3072, dunlin_legacy::ffdhe::FFDHE4096];
 
-/// The groups that this program offers by name only: few servers need P-521, and post-quantum shares take up to 2 kB more.
+/// The groups that this program offers by name only: few servers need P-521, and post-quantum shares take up
+/// to 2 kB more.
 const BY_NAME: [&dyn KeyExchangeGroup; 5] = [
     dunlin_awslc::SECP521R1,
     dunlin_awslc::X25519MLKEM768,

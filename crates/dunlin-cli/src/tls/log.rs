@@ -15,7 +15,8 @@ use crate::error::printable;
 use crate::stop::STOP_PATIENCE;
 use crate::tls::events::Event;
 
-/// The maximum number of waiting lines: enough for a burst of connections, and little memory if the reader stops.
+/// The maximum number of waiting lines: enough for a burst of connections, and little memory if the reader
+/// stops.
 const MAX_WAITING: usize = 4096;
 
 /// The importance of a line.

@@ -34,18 +34,20 @@ use crate::tls::psks::ServerPsks;
 /// The default offers everything, trusts no peer and has no credential.
 #[derive(Args, Clone, Default)]
 pub(crate) struct TlsOptions {
-    /// The own certificate chain in PEM, leaf first. May be repeated; the first chain that suits the peer is used. A server
-    /// follows changes of all its files: the next connection uses the new content if it is valid.
+    /// The own certificate chain in PEM, leaf first. May be repeated; the first chain that suits the peer is
+    /// used. A server follows changes of all its files: the next connection uses the new content if it is
+    /// valid.
     #[arg(long, value_name = "FILE", help_heading = "Identity")]
     pub(crate) cert: Vec<PathBuf>,
-    /// The private key of --cert; by default it is in the certificate's file. One for each --cert, in the same order.
+    /// The private key of --cert; by default it is in the certificate's file. One for each --cert, in the
+    /// same order.
     #[arg(long, value_name = "FILE", help_heading = "Identity")]
     pub(crate) key: Vec<PathBuf>,
     /// The certificates of the trusted authorities.
     #[arg(long = "CAfile", value_name = "FILE", help_heading = "Identity")]
     pub(crate) ca_file: Option<PathBuf>,
-    /// CRLs of the authorities, as `dunlin pki crl` makes them, for --crl-check. May be repeated. A changed file is read
-    /// again for the next connection; an invalid file leaves the previous CRLs in force.
+    /// CRLs of the authorities, as `dunlin pki crl` makes them, for --crl-check. May be repeated. A changed
+    /// file is read again for the next connection; an invalid file leaves the previous CRLs in force.
     #[arg(long = "CRL", value_name = "FILE", help_heading = "Identity")]
     pub(crate) crl: Vec<PathBuf>,
     /// Refuse a certificate that its issuer has revoked, or whose issuer has no current CRL.
@@ -54,7 +56,8 @@ pub(crate) struct TlsOptions {
     /// As --crl-check, for every certificate of the chain.
     #[arg(long, help_heading = "Identity")]
     pub(crate) crl_check_all: bool,
-    /// The maximum number of authorities between the peer's certificate and the trusted one, neither of which counts.
+    /// The maximum number of authorities between the peer's certificate and the trusted one, neither of which
+    /// counts.
     #[arg(long, value_name = "N", help_heading = "Identity")]
     pub(crate) verify_depth: Option<u8>,
     /// Authenticate the server by a raw public key (RFC 7250).
@@ -69,11 +72,12 @@ pub(crate) struct TlsOptions {
     /// A pre-shared key in hexadecimal. Other users of this machine can see it, so prefer --psk-file.
     #[arg(long, value_name = "HEX", conflicts_with = "psk_file", help_heading = "Identity")]
     pub(crate) psk: Option<String>,
-    /// The identity of --psk [default: Client_identity]; for a client also the identity or device to choose from --psk-file.
+    /// The identity of --psk [default: Client_identity]; for a client also the identity or device to choose
+    /// from --psk-file.
     #[arg(long, value_name = "ID", help_heading = "Identity")]
     pub(crate) psk_identity: Option<String>,
-    /// Pre-shared keys as `dunlin psk` makes them: a line identity:hex for each, TOML, or a database. A server follows
-    /// changes.
+    /// Pre-shared keys as `dunlin psk` makes them: a line identity:hex for each, TOML, or a database. A
+    /// server follows changes.
     #[arg(long, value_name = "FILE", help_heading = "Identity")]
     pub(crate) psk_file: Option<PathBuf>,
     /// Accept pre-shared keys of less than 16 bytes, which can be guessed (RFC 9257 §6).
@@ -81,8 +85,8 @@ pub(crate) struct TlsOptions {
     pub(crate) allow_short: bool,
     #[command(flatten)]
     pub(crate) verifiable: CredentialOptions,
-    /// Use pre-shared keys without (EC)DHE, and so without forward secrecy. The client then offers nothing else, and the
-    /// server needs this option, too; a server with it allows both.
+    /// Use pre-shared keys without (EC)DHE, and so without forward secrecy. The client then offers nothing
+    /// else, and the server needs this option, too; a server with it allows both.
     #[arg(long, help_heading = "Parameters")]
     pub(crate) psk_ke: bool,
     /// Allow pre-shared keys without (EC)DHE as well as with it.
@@ -98,13 +102,13 @@ pub(crate) struct TlsOptions {
     #[arg(long, visible_alias = "dtls", conflicts_with_all = ["renegotiation", "early_data"],
           help_heading = "Parameters")]
     pub(crate) udp: bool,
-    /// TLS 1.2 cipher suites, in order of preference, separated by colons [default: suites with ECDHE; with --psk-ke or
-    /// --allow-no-dhe-kex also suites with a plain pre-shared key; none with CCM_8].
+    /// TLS 1.2 cipher suites, in order of preference, separated by colons [default: suites with ECDHE; with
+    /// --psk-ke or --allow-no-dhe-kex also suites with a plain pre-shared key; none with CCM_8].
     #[arg(long, value_name = "LIST", requires = "tls1_2", value_parser = lists::tls12_cipher_suites,
           long_help = cipher_help(), help_heading = "Parameters")]
     pub(crate) cipher: Option<List<&'static Tls12CipherSuite>>,
-    /// Allow obsolete, insecure algorithms for measurements: suites with static RSA, DH_anon or DSS by name, groups outside
-    /// RFC 7919, and certificates with short RSA keys or DSA.
+    /// Allow obsolete, insecure algorithms for measurements: suites with static RSA, DH_anon or DSS by name,
+    /// groups outside RFC 7919, and certificates with short RSA keys or DSA.
     #[cfg(feature = "legacy-lab")]
     #[arg(long, requires = "tls1_2", help_heading = "Parameters")]
     pub(crate) legacy_lab: bool,
@@ -118,17 +122,18 @@ pub(crate) struct TlsOptions {
     #[arg(long, value_name = "LIST", value_parser = lists::cipher_suites, long_help = ciphersuites_help(),
           help_heading = "Parameters")]
     pub(crate) ciphersuites: Option<List<&'static Tls13CipherSuite>>,
-    /// Groups, in order of preference; a client sends a key share for the first. Without this option, suites with DHE add
-    /// ffdhe2048, ffdhe3072 and ffdhe4096.
+    /// Groups, in order of preference; a client sends a key share for the first. Without this option, suites
+    /// with DHE add ffdhe2048, ffdhe3072 and ffdhe4096.
     #[arg(long, visible_alias = "curves", value_name = "LIST", value_parser = lists::groups, long_help = groups_help(),
           help_heading = "Parameters")]
     pub(crate) groups: Option<List<&'static dyn KeyExchangeGroup>>,
-    /// Accepted signature schemes, in order of preference. Without this option, ecdsa_secp521r1_sha512, mldsa65 and
-    /// rsa_pss_pss_* are among them only if --CAfile or --rpk-file contains such a key.
+    /// Accepted signature schemes, in order of preference. Without this option, ecdsa_secp521r1_sha512,
+    /// mldsa65 and rsa_pss_pss_* are among them only if --CAfile or --rpk-file contains such a key.
     #[arg(long, value_name = "LIST", value_parser = lists::signature_schemes, long_help = sigalgs_help(),
           help_heading = "Parameters")]
     pub(crate) sigalgs: Option<List<SignatureScheme>>,
-    /// Accepted signature schemes in certificate chains, if they differ from those in handshakes: names as for --sigalgs.
+    /// Accepted signature schemes in certificate chains, if they differ from those in handshakes: names as
+    /// for --sigalgs.
     #[arg(long, value_name = "LIST", value_parser = lists::signature_schemes, help_heading = "Parameters")]
     pub(crate) sigalgs_cert: Option<List<SignatureScheme>>,
     /// Application protocols, in order of preference, separated by commas.
@@ -141,8 +146,9 @@ pub(crate) struct TlsOptions {
     #[arg(long, value_name = "BYTES", value_parser = lists::bytes::<64, 16385>,
           help_heading = "Parameters")]
     pub(crate) record_size_limit: Option<u16>,
-    /// Use the smallest messages: TLS_AES_128_GCM_SHA256, x25519, no compatibility mode, and only the signature scheme of
-    /// the keys in --CAfile, --rpk-file or --trust, otherwise ecdsa_secp256r1_sha256. Explicit lists replace these.
+    /// Use the smallest messages: TLS_AES_128_GCM_SHA256, x25519, no compatibility mode, and only the
+    /// signature scheme of the keys in --CAfile, --rpk-file or --trust, otherwise ecdsa_secp256r1_sha256.
+    /// Explicit lists replace these.
     #[arg(long, help_heading = "Parameters")]
     pub(crate) lean: bool,
     /// Disable the compatibility mode for middleboxes (RFC 8446 §D.4).
@@ -156,8 +162,8 @@ pub(crate) struct TlsOptions {
     pub(crate) datagrams: DatagramOptions,
     #[command(flatten)]
     pub(crate) cache: CacheOptions,
-    /// Append the secrets of the connections to this file, for a protocol analyser. Anyone who reads it can decrypt the
-    /// traffic, so it must be new, or a regular file of this user with mode 0600.
+    /// Append the secrets of the connections to this file, for a protocol analyser. Anyone who reads it can
+    /// decrypt the traffic, so it must be new, or a regular file of this user with mode 0600.
     #[arg(long, value_name = "FILE", help_heading = "Debugging")]
     pub(crate) keylogfile: Option<PathBuf>,
     /// The time limit of a handshake, in seconds. Over UDP, --hs-timeout sets when messages are sent again.
@@ -174,7 +180,8 @@ pub(crate) struct ServerOptions {
     /// Request a certificate, raw key or credential from clients, but accept clients without.
     #[arg(long, help_heading = "Identity")]
     pub(crate) verify: bool,
-    /// Refuse clients without a certificate, raw key or credential. Unlike that of s_server, this option takes no depth.
+    /// Refuse clients without a certificate, raw key or credential. Unlike that of s_server, this option
+    /// takes no depth.
     #[arg(long = "Verify", conflicts_with = "verify", help_heading = "Identity")]
     pub(crate) verify_required: bool,
     /// The number of tickets after a full handshake; 0 disables resumption.
@@ -183,12 +190,13 @@ pub(crate) struct ServerOptions {
     /// The lifetime of tickets, in seconds; at most seven days.
     #[arg(long, value_name = "SECONDS", value_parser = seconds, help_heading = "Resumption")]
     pub(crate) ticket_lifetime: Option<Duration>,
-    /// Store sessions in memory instead of in the tickets. Tickets are shorter; each works once in TLS 1.3, and until it
-    /// expires in TLS 1.2, which gets no new ones.
+    /// Store sessions in memory instead of in the tickets. Tickets are shorter; each works once in TLS 1.3,
+    /// and until it expires in TLS 1.2, which gets no new ones.
     #[arg(long, help_heading = "Resumption")]
     pub(crate) stateful_tickets: bool,
-    /// Accept early data (0-RTT) of up to this many bytes, with any protocol of --alpn. While the server runs, it accepts
-    /// each ticket once, and only within a minute of its time. A client may still repeat a request.
+    /// Accept early data (0-RTT) of up to this many bytes, with any protocol of --alpn. While the server
+    /// runs, it accepts each ticket once, and only within a minute of its time. A client may still repeat a
+    /// request.
     #[arg(long, value_name = "BYTES", value_parser = value_parser!(u32).range(1..=i64::from(MAX_EARLY_DATA)),
           conflicts_with = "rev", help_heading = "Resumption")]
     pub(crate) early_data: Option<u32>,
@@ -236,8 +244,8 @@ fn sigalgs_help() -> String {
 const MAX_SESSIONS: usize = 10_000;
 
 impl TlsOptions {
-    /// Makes the configuration of a client, and the group of CRL files to follow. With `insecure` the client accepts every
-    /// server; `connects_again` says whether it makes more than one connection.
+    /// Makes the configuration of a client, and the group of CRL files to follow. With `insecure` the client
+    /// accepts every server; `connects_again` says whether it makes more than one connection.
     pub(crate) fn client_config(
         &self,
         insecure: bool,
@@ -403,8 +411,8 @@ impl TlsOptions {
         }))
     }
 
-    /// Makes the configuration of a server, and returns it with the source of its pre-shared keys. Only a server without
-    /// certificates and raw public keys has these keys in its configuration.
+    /// Makes the configuration of a server, and returns it with the source of its pre-shared keys. Only a
+    /// server without certificates and raw public keys has these keys in its configuration.
     pub(crate) fn server_config(
         &self,
         server: &ServerOptions,
@@ -440,7 +448,8 @@ impl TlsOptions {
         let cache = self.cache.server(&provider, has_certificates, client_auth != ClientAuth::None)?;
         let tickets = server.tickets(provider.clone())?;
         let early_data = server.early_data()?.map(|size| (self.early_data_protocols(), size));
-        // Over UDP, a server always demands cookies. Those of one configuration are also valid for the next one.
+        // Over UDP, a server always demands cookies. Those of one configuration are also valid for the next
+        // one.
         let cookies = server.stateless_cookie || self.udp;
         let cookie_keys = cookie_keys(&provider)?;
         let connection_ids = self.datagrams.connection_ids(Side::Server, &provider.random)?;
@@ -695,7 +704,8 @@ impl TlsOptions {
         Ok(schemes_of(&key.map_err(|e| Error::in_file(path, &e))?))
     }
 
-    /// The accepted schemes without `--sigalgs`: those of the library's default list, and those of the trusted keys.
+    /// The accepted schemes without `--sigalgs`: those of the library's default list, and those of the
+    /// trusted keys.
     fn default_schemes(&self, provider: &CryptoProvider) -> Result<Vec<SignatureScheme>, Error> {
         let mut trusted = Vec::new();
         for path in self.ca_file.iter().chain(&self.rpk_file) {

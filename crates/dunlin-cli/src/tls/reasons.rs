@@ -49,7 +49,8 @@ impl<'a> Explainer<'a> {
         Self { silent, ..self }
     }
 
-    /// The context of a server, with the keys of this connection. `offered` receives the cipher suites of the ClientHello.
+    /// The context of a server, with the keys of this connection. `offered` receives the cipher suites of the
+    /// ClientHello.
     pub(crate) const fn server(
         options: &'a TlsOptions,
         psks: Option<&'a NamedPsks>,
@@ -84,8 +85,8 @@ impl<'a> Explainer<'a> {
             {
                 self.other_certificate_type()
             }
-            // In TLS 1.2, the peer refuses the first record under keys from another PSK. OpenSSL and GnuTLS give no other
-            // reason.
+            // In TLS 1.2, the peer refuses the first record under keys from another PSK. OpenSSL and GnuTLS
+            // give no other reason.
             HandshakeError::Tls(Error::AlertReceived(alert @ AlertDescription::BAD_RECORD_MAC))
                 if self.options.has_psk() =>
             {

@@ -157,7 +157,8 @@ impl<'a> Report<'a> {
         (!both.is_empty()).then(|| both.join(" and "))
     }
 
-    /// Returns the association's own port at the server, or why there is none, if the association was to have one.
+    /// Returns the association's own port at the server, or why there is none, if the association was to have
+    /// one.
     fn port(&self) -> Option<String> {
         match self.port {
             Ok(port) => port.map(|port| port.to_string()),
@@ -235,8 +236,8 @@ impl<'a> Report<'a> {
         }
     }
 
-    /// Returns whether the peer is known to have accepted this side. The side that sends the last Finished does not know:
-    /// the peer may still refuse it or the certificate (RFC 8446 §4.4.2.4, RFC 5246 §7.4.9).
+    /// Returns whether the peer is known to have accepted this side. The side that sends the last Finished
+    /// does not know: the peer may still refuse it or the certificate (RFC 8446 §4.4.2.4, RFC 5246 §7.4.9).
     pub(crate) fn is_accepted(&self) -> bool {
         let n = self.negotiated;
         let is_last = match n.version {
@@ -255,7 +256,8 @@ impl<'a> Report<'a> {
         }
     }
 
-    /// Returns which certificates were omitted, or why none were, as a code and in words; `None` without a cache.
+    /// Returns which certificates were omitted, or why none were, as a code and in words; `None` without a
+    /// cache.
     fn cached(&self) -> Option<(CacheCode, String)> {
         let n = self.negotiated;
         if n.cache == CacheOutcome::Disabled {
@@ -378,8 +380,8 @@ impl<'a> Report<'a> {
     }
 }
 
-/// Returns the identity of `peer` in one line: a certificate without other names by its subject, a raw key by its SHA-256
-/// digest, as `dunlin pki show` does.
+/// Returns the identity of `peer` in one line: a certificate without other names by its subject, a raw key by
+/// its SHA-256 digest, as `dunlin pki show` does.
 pub(crate) fn identity(peer: &PeerIdentity) -> String {
     let subject = |leaf: &CertificateDer<'_>| CertificateInfo::from_der(leaf).ok().map(|c| c.subject);
     let text = match peer {

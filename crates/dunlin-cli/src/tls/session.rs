@@ -77,7 +77,8 @@ impl<IO: AsyncRead + AsyncWrite + Unpin + Send> Session for TlsStream<IO> {
     }
 }
 
-/// A DTLS association that reads and writes. A read returns the data of one record at most. A write makes one record.
+/// A DTLS association that reads and writes. A read returns the data of one record at most. A write makes one
+/// record.
 pub(crate) struct DtlsStream {
     association: DtlsAssociation,
     /// The record that the caller is reading, and how much of it was read.

@@ -10,8 +10,9 @@ use crate::tls::lists::{self, List};
 use crate::tls::options::TlsOptions;
 
 impl TlsOptions {
-    /// The enabled suites. A client with --psk-ke offers only its key, as in TLS 1.3. A server with pre-shared keys prefers
-    /// suites with one, also as in TLS 1.3: they authenticate the client, who would be anonymous in others.
+    /// The enabled suites. A client with --psk-ke offers only its key, as in TLS 1.3. A server with
+    /// pre-shared keys prefers suites with one, also as in TLS 1.3: they authenticate the client, who would
+    /// be anonymous in others.
     pub(super) fn tls12_suites(&self, side: Side) -> Vec<&'static Tls12CipherSuite> {
         let mut suites = match (&self.cipher, self.psk_ke, self.allow_no_dhe_kex) {
             (Some(List(suites)), ..) => return suites.clone(),
@@ -49,8 +50,8 @@ impl TlsOptions {
         Err(Error::usage("--cipher", why, "add a suitable one, or give a key of another type"))
     }
 
-    /// Returns the first suite that the client offered and for which this server has a key, but which this server has not
-    /// enabled.
+    /// Returns the first suite that the client offered and for which this server has a key, but which this
+    /// server has not enabled.
     pub(super) fn left_out(&self, offered: &[CipherSuite]) -> Option<&'static Tls12CipherSuite> {
         let (own, keys) = (self.tls12_suites(Side::Server), self.own_schemes());
         let mut offered = lists::tls12_of_use().into_iter().filter(|suite| offered.contains(&suite.id));

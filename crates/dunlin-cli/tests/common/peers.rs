@@ -108,8 +108,8 @@ impl Running {
         }
     }
 
-    /// Closes stdin and waits for the end. Returns the status, the rest of stdout, and stderr without the lines about ended
-    /// connections.
+    /// Closes stdin and waits for the end. Returns the status, the rest of stdout, and stderr without the
+    /// lines about ended connections.
     pub(crate) fn end(mut self) -> (i32, String, String) {
         drop(self.stdin.take());
         if self.keyboard.is_some() {

@@ -208,8 +208,8 @@ fn remembers_a_failed_handshake() {
     place.dunlin("pki demo --out other");
     let options = format!("{SERVER} --CAfile other/root.pem --Verify --num-tickets 0 --cache compact");
     let refuses = Server::at(&place, port, &options);
-    // The client sends no data after its Finished: unread data would make the server reset the connection, and the reset
-    // could overtake the alert.
+    // The client sends no data after its Finished: unread data would make the server reset the connection,
+    // and the reset could overtake the alert.
     let refused = Running::new(&place, &format!("client localhost:{port} {CLIENT} {OWN} {cache}"));
     refused.log_with("the server refused the credential of this client");
     assert_eq!(refused.end().0, 1);
@@ -219,7 +219,8 @@ fn remembers_a_failed_handshake() {
     assert_eq!(told(&again, &place, cache), "certificates of both sides");
 }
 
-/// A new CRL applies to the next connection, also of a cached client. With a damaged CRL all clients are refused.
+/// A new CRL applies to the next connection, also of a cached client. With a damaged CRL all clients are
+/// refused.
 #[test]
 fn refuses_a_revoked_client_although_it_is_cached() {
     let place = place();

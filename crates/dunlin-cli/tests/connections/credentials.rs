@@ -1,4 +1,5 @@
-//! Tests `--did`, `--vc`, `--trust` and `--peers`: verifiable credentials and bare DIDs between `dunlin client` and `dunlin server`.
+//! Tests `--did`, `--vc`, `--trust` and `--peers`: verifiable credentials and bare DIDs between `dunlin
+//! client` and `dunlin server`.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 

@@ -514,7 +514,8 @@ fn associations_survive_a_restart_of_the_server() {
     assert_eq!(server.echo(&place, &format!("{CLIENT} {OWN} --udp --quiet"), "new\n"), "new\n");
     stop(server);
 
-    // Another store of IDs does not know the file. The server sets it aside, and its own end does not touch it.
+    // Another store of IDs does not know the file. The server sets it aside, and its own end does not touch
+    // it.
     let server = Server::at(&place, port, &options("sqlite:ids.db"));
     let refusal = "server.frozen: the file was thawed before, or belongs to another store";
     assert!(server.warnings.contains(refusal), "{}", server.warnings);
@@ -544,7 +545,8 @@ fn associations_survive_a_restart_of_the_server() {
     assert!(server.warnings.contains(refusal), "{}", server.warnings);
 }
 
-/// Associations of the previous process do not count as accepted, and those beyond --max-connections are named.
+/// Associations of the previous process do not count as accepted, and those beyond --max-connections are
+/// named.
 #[test]
 fn thawed_associations_leave_room_for_new_clients() {
     let place = Place::new();
@@ -608,7 +610,8 @@ fn a_server_ends_the_frozen_association_of_a_removed_key() {
     assert_eq!(clients[1].line(), "after");
 }
 
-/// Without keys the server does not start. With those of others it does, since all clients may have lost theirs.
+/// Without keys the server does not start. With those of others it does, since all clients may have lost
+/// theirs.
 #[test]
 fn a_server_with_the_wrong_keys_leaves_the_frozen_file_alone() {
     let place = Place::new();

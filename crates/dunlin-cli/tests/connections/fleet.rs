@@ -1,5 +1,5 @@
-//! A server with many associations: over a planned restart, and back by cached handshakes after the server was killed. `make soak` runs it
-//! with 100,000 (`DUNLIN_FLEET`) and prints how long each step takes.
+//! A server with many associations: over a planned restart, and back by cached handshakes after the server
+//! was killed. `make soak` runs it with 100,000 (`DUNLIN_FLEET`) and prints how long each step takes.
 
 use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
@@ -39,8 +39,8 @@ pub(crate) const CACHED: HandshakeKind = HandshakeKind::Cached { own: true, peer
 /// The steps that a device takes before its test has failed.
 const MOST_TICKS: u32 = 300;
 
-/// A port for a device. A device binds its port again after a pause, so it is not one of those that Linux chooses for sockets of others, which
-/// may be bound to all addresses.
+/// A port for a device. A device binds its port again after a pause, so it is not one of those that Linux
+/// chooses for sockets of others, which may be bound to all addresses.
 fn next_port() -> u16 {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     10_000 + NEXT.fetch_add(1, Ordering::Relaxed) % 20_000
@@ -166,7 +166,8 @@ impl Fleet {
         })
     }
 
-    /// Carries datagrams until `is_done`, or until nothing has come so often for so long. Returns whether it is done.
+    /// Carries datagrams until `is_done`, or until nothing has come so often for so long. Returns whether it
+    /// is done.
     fn carry(
         &self,
         socket: &UdpSocket,
@@ -198,8 +199,8 @@ impl Fleet {
         }
     }
 
-    /// Lets all devices send, one round after the other, while `meanwhile` runs, and one round after it. Prints how many records had an
-    /// echo.
+    /// Lets all devices send, one round after the other, while `meanwhile` runs, and one round after it.
+    /// Prints how many records had an echo.
     pub(crate) fn talk_during(&self, what: &str, devices: &mut [Device], meanwhile: impl FnOnce()) {
         let (is_over, rounds) = (AtomicBool::new(false), [AtomicUsize::new(0), AtomicUsize::new(0)]);
         thread::scope(|scope| {
@@ -222,8 +223,8 @@ impl Fleet {
         assert!(echoed > 0, "no traffic");
     }
 
-    /// Lets all devices send while `kill` ends their server. A device that gets no echo after that connects with the server at `other`.
-    /// Returns how many came back by cached handshakes.
+    /// Lets all devices send while `kill` ends their server. A device that gets no echo after that connects
+    /// with the server at `other`. Returns how many came back by cached handshakes.
     pub(crate) fn come_back(&self, devices: &mut [Device], other: &Self, kill: impl FnOnce()) -> usize {
         let (is_dead, cached) = (AtomicBool::new(false), AtomicUsize::new(0));
         thread::scope(|scope| {

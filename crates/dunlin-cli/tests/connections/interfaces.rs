@@ -175,7 +175,8 @@ fn address_in(line: &str) -> SocketAddr {
     address.split_whitespace().next().unwrap().parse().unwrap()
 }
 
-/// Lets the client lose its address and its route, and then get others one by one, as by DHCP. Then only its route changes.
+/// Lets the client lose its address and its route, and then get others one by one, as by DHCP. Then only its
+/// route changes.
 fn move_about(options: (&str, &str)) {
     let (place, lines) = (place(), Lines::new());
     lines.down(1);

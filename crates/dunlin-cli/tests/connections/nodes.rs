@@ -1,5 +1,5 @@
-//! Two gateways as processes that share a handshake cache: a planned restart and `kill -9`, both under load. `make soak` runs it with 10,000
-//! devices over DTLS and 1,000 over TLS (`DUNLIN_FLEET`).
+//! Two gateways as processes that share a handshake cache: a planned restart and `kill -9`, both under load.
+//! `make soak` runs it with 10,000 devices over DTLS and 1,000 over TLS (`DUNLIN_FLEET`).
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr, TcpListener, UdpSocket};
@@ -186,7 +186,8 @@ impl Clients {
         self.handshakes.try_iter().count()
     }
 
-    /// Waits until every client has made a handshake and got an echo. Returns how many of the handshakes were of this kind.
+    /// Waits until every client has made a handshake and got an echo. Returns how many of the handshakes were
+    /// of this kind.
     pub(crate) fn connected(&self, kind: HandshakeKind) -> usize {
         let mut first = BTreeMap::new();
         while first.len() < self.count {

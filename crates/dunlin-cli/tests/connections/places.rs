@@ -1,5 +1,5 @@
-//! A fleet that loses power and comes back under new addresses, at the limit of a gateway's listener. `make soak` runs it with 9,000 devices
-//! (`DUNLIN_FLEET`), for which a process needs 20,000 open files.
+//! A fleet that loses power and comes back under new addresses, at the limit of a gateway's listener. `make
+//! soak` runs it with 9,000 devices (`DUNLIN_FLEET`), for which a process needs 20,000 open files.
 
 use std::net::SocketAddr;
 

@@ -1,4 +1,5 @@
-//! Tests the output of `dunlin client` and `dunlin server` on each stream, above all their explanations of failures.
+//! Tests the output of `dunlin client` and `dunlin server` on each stream, above all their explanations of
+//! failures.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;

@@ -179,7 +179,8 @@ fn bare_dids_have_the_keys_of_the_registry() {
     registry.stop();
 }
 
-/// A session of a bare DID ends with its key, over TCP and UDP; and what its peer learns of it lasts over a resumption.
+/// A session of a bare DID ends with its key, over TCP and UDP; and what its peer learns of it lasts over a
+/// resumption.
 #[test]
 fn sessions_of_bare_dids_end_with_their_keys() {
     let place = place();
@@ -493,7 +494,8 @@ fn members_of_a_list_prove_their_membership() {
     registry.stop();
 }
 
-/// Starts a registry whose clock is late by more than a checkpoint may be old, with the DID of this directory. It runs as long as the test.
+/// Starts a registry whose clock is late by more than a checkpoint may be old, with the DID of this
+/// directory. It runs as long as the test.
 fn late_registry(place: &Place, did: &str) -> u16 {
     let (provider, late) = (Arc::new(dunlin_awslc::provider()), DEFAULT_CHECKPOINT_AGE + 60);
     let key = KeyPair::generate(KeyType::Ed25519).unwrap().signing_key(&provider).unwrap();

@@ -1,5 +1,5 @@
-//! Tests that `dunlin server` follows its files: valid contents apply from the next connection on, invalid contents change
-//! nothing.
+//! Tests that `dunlin server` follows its files: valid contents apply from the next connection on, invalid
+//! contents change nothing.
 
 use crate::common::peers::{CLIENT, OWN, SERVER, Server, place};
 use crate::common::{Place, send_signal};

@@ -1,4 +1,5 @@
-//! Tests `dunlin registry replica` beside a CometBFT node (tests/peers/cometbft), and commands that trust its chain.
+//! Tests `dunlin registry replica` beside a CometBFT node (tests/peers/cometbft), and commands that trust its
+//! chain.
 
 use std::fs::{File, Permissions, create_dir, set_permissions};
 use std::os::unix::fs::PermissionsExt;

@@ -9,8 +9,8 @@ use crate::common::peers::{CLIENT, PATIENCE, Running, place};
 use crate::common::{Place, send_signal};
 use crate::gateway::{backend, curl};
 
-/// Starts a gateway as systemd does at the first connection to this address or the first datagram. `options` say which of both.
-/// The gateway's process holds the socket, so that it could not bind the address again.
+/// Starts a gateway as systemd does at the first connection to this address or the first datagram. `options`
+/// say which of both. The gateway's process holds the socket, so that it could not bind the address again.
 fn activated(place: &Place, options: &[&str], port: u16) -> Running {
     let mut command = Command::new("systemd-socket-activate");
     command.args(options).arg("-l").arg(format!("127.0.0.1:{port}"));

@@ -80,8 +80,8 @@ fn counts_bytes_exactly() {
     );
 }
 
-/// Every line of a client is an object, including received data. The last flight of TLS 1.3 is acknowledged by the server's
-/// next record, a ticket or data.
+/// Every line of a client is an object, including received data. The last flight of TLS 1.3 is acknowledged
+/// by the server's next record, a ticket or data.
 #[test]
 fn prints_every_event_as_a_json_object() {
     let place = place();

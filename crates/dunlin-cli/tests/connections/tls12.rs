@@ -51,8 +51,8 @@ fn accepts_suites_by_name() {
     assert!(told.contains("TLS_ECDHE_PSK_WITH_AES_128_GCM_SHA256, x25519, PSK d1"), "{told}");
 }
 
-/// A pre-shared key authenticates both sides, so the server prefers it to a certificate, with which the client would stay
-/// anonymous.
+/// A pre-shared key authenticates both sides, so the server prefers it to a certificate, with which the
+/// client would stay anonymous.
 #[test]
 fn server_with_certificate_and_key_prefers_the_key() {
     let place = place();
@@ -169,7 +169,8 @@ fn sessions_outlive_the_process() {
     }
 }
 
-/// A proxy to the server on `port` that damages the server's first record after the handshake. Returns the proxy's port.
+/// A proxy to the server on `port` that damages the server's first record after the handshake. Returns the
+/// proxy's port.
 fn noisy(port: u16) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let noisy = listener.local_addr().unwrap().port();

@@ -90,7 +90,8 @@ fn faults_of_options_name_the_option() {
     assert!(line.starts_with("dunlin: --peers: absent: "), "{line}");
 }
 
-/// A DID alone, and a credential about it with its status list; by its directory, by its key, and after a rotation.
+/// A DID alone, and a credential about it with its status list; by its directory, by its key, and after a
+/// rotation.
 #[test]
 fn a_tunnel_by_options_shows_a_did_or_a_credential() {
     let place = place();

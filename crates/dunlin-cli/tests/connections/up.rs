@@ -8,8 +8,8 @@ use std::process::{Child, Stdio};
 use crate::common::{Place, send_signal};
 use serde_json::Value;
 
-/// The devices in turn: what they are called, how they authenticate, what they speak. Those with MQTT need Mosquitto, which
-/// `tools/setup test` installs.
+/// The devices in turn: what they are called, how they authenticate, what they speak. Those with MQTT need
+/// Mosquitto, which `tools/setup test` installs.
 const DEVICES: [(&str, &str, &str); 15] = [
     ("sensor-1", "X.509 P-256", "HTTP"),
     ("camera-2", "X.509 Ed25519", "HTTP"),
@@ -176,7 +176,8 @@ fn tables_and_lines_are_plain() {
     assert_eq!(place.files(), [""; 0], "no file is written");
 }
 
-/// The directory for temporary files is empty when the command has ended, and the command names its dashboard.
+/// The directory for temporary files is empty when the command has ended, and the command names its
+/// dashboard.
 #[test]
 fn leaves_nothing_behind() {
     let place = Place::new();

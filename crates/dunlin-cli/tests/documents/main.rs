@@ -1,5 +1,5 @@
-//! Runs the commands of README.md and docs/, as they stand there, in network namespaces: a document's ports are free there, and its names
-//! are this machine.
+//! Runs the commands of README.md and docs/, as they stand there, in network namespaces: a document's ports
+//! are free there, and its names are this machine.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may fail")]
 
 use std::collections::BTreeSet;
@@ -10,7 +10,8 @@ use std::process::Command;
 
 use dunlin_tests::mounts::beside_mount;
 
-/// The documents whose commands run, and what they presuppose, as commands. A document not listed here has none that can run.
+/// The documents whose commands run, and what they presuppose, as commands. A document not listed here has
+/// none that can run.
 const RUN: [(&str, &str); 11] = [
     ("README.md", "ln -s $source/docs docs"),
     ("docs/association-ports.md", "dunlin psk new --identity sensor-7 --out keys.psk"),
@@ -59,7 +60,8 @@ const LEFT_OUT: [(&str, &str); 19] = [
     ("sudo target/", "an experiment of minutes"),
 ];
 
-/// What a script begins with: `serve` starts a program that goes on, and returns when its port is taken, or its file is there.
+/// What a script begins with: `serve` starts a program that goes on, and returns when its port is taken, or
+/// its file is there.
 const PRELUDE: &str = r#"
 set -euo pipefail
 exec </dev/null
@@ -91,7 +93,8 @@ fn source() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
 }
 
-/// The commands in the blocks of a document, with their lines. A line that ends in `\` goes on in the next one.
+/// The commands in the blocks of a document, with their lines. A line that ends in `\` goes on in the next
+/// one.
 fn commands(text: &str) -> Vec<(usize, String)> {
     let (mut commands, mut is_inside, mut begun) = (vec![], false, None::<(usize, String)>);
     for (number, line) in (1..).zip(text.lines()) {

@@ -24,7 +24,8 @@ fn state(place: &Place, directory: &str) -> State {
     State::replay(&dunlin_awslc::provider(), &operations).unwrap()
 }
 
-/// An operator with the DID of `operator`, which trusts itself in `trusted`, and a device with that of `device`.
+/// An operator with the DID of `operator`, which trusts itself in `trusted`, and a device with that of
+/// `device`.
 fn parties() -> (Place, String, String) {
     let place = Place::new();
     let operator = create(&place, "--key-type p256 --out operator");
@@ -155,7 +156,8 @@ fn changes_of_one_did_wait_for_each_other() {
     assert_eq!(state(&place, "device").sequence(), 8);
 }
 
-/// The keys of an earlier DID in the directory may be in other hands. None becomes the next key of the new one.
+/// The keys of an earlier DID in the directory may be in other hands. None becomes the next key of the new
+/// one.
 #[test]
 fn a_new_did_takes_no_key_of_an_earlier_one() {
     let place = Place::new();

@@ -1,4 +1,5 @@
-//! Runs `dunlin explain` on real traffic. It must agree with tshark, and the bytes must add up to the capture.
+//! Runs `dunlin explain` on real traffic. It must agree with tshark, and the bytes must add up to the
+//! capture.
 
 use std::collections::BTreeMap;
 use std::process::{Command, Stdio};
@@ -6,10 +7,11 @@ use std::process::{Command, Stdio};
 use crate::common::Place;
 use serde_json::Value;
 
-/// Captures the traffic of `script` in a network namespace, which has no other traffic and can use fixed ports.
+/// Captures the traffic of `script` in a network namespace, which has no other traffic and can use fixed
+/// ports.
 ///
-/// The script may use `wait_for TEXT FILE`, `$dunlin`, and the certificates in `pki`. At the end a last datagram is sent:
-/// once the capture holds it, the capture is complete.
+/// The script may use `wait_for TEXT FILE`, `$dunlin`, and the certificates in `pki`. At the end a last
+/// datagram is sent: once the capture holds it, the capture is complete.
 fn capture(place: &Place, options: &str, script: &str) {
     let script = format!(
         r#"set -eu
@@ -50,8 +52,8 @@ fn is_root() -> bool {
 /// Handshake message types by connection and sending port, in order.
 type Messages = BTreeMap<(String, String), Vec<u64>>;
 
-/// Reads the capture with tshark: the messages, and the bytes of all frames, of IP headers, of transport headers, and of
-/// TCP retransmissions, which a busy machine may cause.
+/// Reads the capture with tshark: the messages, and the bytes of all frames, of IP headers, of transport
+/// headers, and of TCP retransmissions, which a busy machine may cause.
 fn tshark(place: &Place) -> (Messages, [u64; 4]) {
     let names = [
         "frame.len",

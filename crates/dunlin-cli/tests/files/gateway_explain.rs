@@ -53,7 +53,8 @@ fn place() -> Place {
     place
 }
 
-/// A capture of raw IP packets: the first one of a TCP connection from 192.0.2.1 port 40000, with this payload.
+/// A capture of raw IP packets: the first one of a TCP connection from 192.0.2.1 port 40000, with this
+/// payload.
 fn capture(payload: &[u8]) -> Vec<u8> {
     let len = u16::try_from(40 + payload.len()).unwrap();
     let ip =

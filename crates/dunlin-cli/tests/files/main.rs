@@ -1,4 +1,5 @@
-//! The subcommands that read and write files: `pki`, `psk`, `did`, `vc`, `explain`, `gateway explain`, `completions` and `man`; the Debian package.
+//! The subcommands that read and write files: `pki`, `psk`, `did`, `vc`, `explain`, `gateway explain`,
+//! `completions` and `man`; the Debian package.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may fail")]
 
 #[path = "../common/mod.rs"]

@@ -1,4 +1,5 @@
-//! Tests `dunlin psk`: all formats of files, sharing one with GnuTLS's psktool, running servers, and bad input.
+//! Tests `dunlin psk`: all formats of files, sharing one with GnuTLS's psktool, running servers, and bad
+//! input.
 
 use std::collections::BTreeSet;
 use std::process::Stdio;
@@ -377,7 +378,8 @@ fn lists_the_state_of_each_key() {
     }
 }
 
-/// The old and the new key both connect until the old one expires. Then clients cannot tell it from an unknown key.
+/// The old and the new key both connect until the old one expires. Then clients cannot tell it from an
+/// unknown key.
 #[test]
 fn a_running_server_follows_rotations_and_revocations() {
     for file in ["keys.toml", "keys.db"] {
@@ -402,7 +404,8 @@ fn a_running_server_follows_rotations_and_revocations() {
         assert!(!connected(&format!("{second} --json --sess-out second.session")));
         assert!(server.process.log_with("s.2").contains("PSK s, identity s.2"));
 
-        // Without an overlap the old key and its sessions end at once. Clients cannot tell it from a wrong key.
+        // Without an overlap the old key and its sessions end at once. Clients cannot tell it from a wrong
+        // key.
         let third = rotate("0s");
         assert_eq!(third["identity"], "s.3");
         let over = server.refused(&place, &second).0;

@@ -271,7 +271,8 @@ fn run(
     Run { name, nth: "", device: numbers, entry, connection, sent, received, image }
 }
 
-/// Devices and servers with identifiers that contain their keys, and with identifiers whose documents a registry proves.
+/// Devices and servers with identifiers that contain their keys, and with identifiers whose documents a
+/// registry proves.
 pub(super) fn runs() -> [Run; 2] {
     let [hub, device] = [(); 2].map(|()| Party::of_key());
     let own = [device.did(), hub.did(), device.private()];

@@ -1,6 +1,8 @@
-//! Devices in QEMU connect to `dunlin server`: their handshakes, their costs, and the crates linked into them.
+//! Devices in QEMU connect to `dunlin server`: their handshakes, their costs, and the crates linked into
+//! them.
 //!
-//! With `DUNLIN_FIRMWARE_TABLES` in the environment (`make firmware` sets it), the figures go into docs/firmware.md.
+//! With `DUNLIN_FIRMWARE_TABLES` in the environment (`make firmware` sets it), the figures go into
+//! docs/firmware.md.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may fail")]
 
 #[path = "../common/mod.rs"]
@@ -76,8 +78,8 @@ fn devices_complete_their_handshakes() {
     }
 }
 
-/// Checks that the first handshake of the image with the cache was full. In the second one, with new keys, both sides must sign but
-/// send no certificates.
+/// Checks that the first handshake of the image with the cache was full. In the second one, with new keys,
+/// both sides must sign but send no certificates.
 fn assert_is_cached(first: &Run, second: &Run) {
     for (run, handshake, code, is_cached) in
         [(first, "full", "unknown", false), (second, "cached", "complete", true)]
@@ -163,7 +165,8 @@ fn image(name: &str) -> PathBuf {
     BUILT.get_or_init(|| {
         let mut cargo = Command::new(root().join("tools/cargo"));
         cargo.args(["build", "--release", "--locked", "--target", TARGET, "--target-dir", "target"]);
-        // The necessary flags are in the firmware's own configuration, which an environment variable would override.
+        // The necessary flags are in the firmware's own configuration, which an environment variable would
+        // override.
         for variable in ["RUSTFLAGS", "CARGO_ENCODED_RUSTFLAGS"] {
             cargo.env_remove(variable);
         }
@@ -299,8 +302,8 @@ impl Image {
     }
 }
 
-/// Returns the paths in a demangled name; each begins with a crate. Traits behind `dyn` are left out: drop glue of
-/// `Option<Box<dyn Trait>>` names the trait even if no implementation is linked.
+/// Returns the paths in a demangled name; each begins with a crate. Traits behind `dyn` are left out: drop
+/// glue of `Option<Box<dyn Trait>>` names the trait even if no implementation is linked.
 fn paths(name: &str) -> impl Iterator<Item = &str> {
     let is_part = |c: char| c.is_ascii_alphanumeric() || "_:".contains(c);
     let mut before = "";

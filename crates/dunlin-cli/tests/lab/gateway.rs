@@ -14,7 +14,8 @@ const RIVALS: [(&str, &str); 3] = [
     ("nginx", "/usr/lib/nginx/modules/ngx_stream_module.so"),
 ];
 
-/// The experiment itself checks that echoes are complete, and that handshakes are cached where they should be.
+/// The experiment itself checks that echoes are complete, and that handshakes are cached where they should
+/// be.
 #[test]
 fn measures_the_gateway_beside_installed_rivals() {
     if !privileged() {

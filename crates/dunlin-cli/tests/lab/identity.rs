@@ -88,8 +88,8 @@ fn handshakes_with_identities_take_fewer_bytes_than_in_the_paper() {
     }
 }
 
-/// The look-ups go over real sockets. ML-DSA, which has none, has no bar: its keys and signatures are so long that an identity with fewer of
-/// them is shorter.
+/// The look-ups go over real sockets. ML-DSA, which has none, has no bar: its keys and signatures are so long
+/// that an identity with fewer of them is shorter.
 #[test]
 fn looks_dids_up_over_the_network() {
     if !privileged() {
@@ -99,7 +99,8 @@ fn looks_dids_up_over_the_network() {
     place.dunlin("lab run identity --quick --runs 2 --json rows.json");
     let rows = rows_of(&place, "rows.json");
     let shown = [["vc", "none"], ["did", "none"], ["vc", "vc"], ["did", "did"]];
-    // A round trip over the link takes 10 ms. TCP, TLS and the request each take one; early data saves one, and a datagram two.
+    // A round trip over the link takes 10 ms. TCP, TLS and the request each take one; early data saves one,
+    // and a datagram two.
     for (resolver, round_trips) in [("network", 3.0), ("network_resumed", 2.0), ("network_hmac", 1.0)] {
         for sides in shown {
             let row = find(&rows, "p256", sides, (sides[0] == "vc").then_some("json"), Some(resolver));

@@ -8,7 +8,8 @@ use serde_json::Value;
 use crate::common::Place;
 use crate::{privileged, rows_of};
 
-/// Signatures are counted, so they do not depend on the machine: a hint about the client saves the signature of RSA-4096 or all.
+/// Signatures are counted, so they do not depend on the machine: a hint about the client saves the signature
+/// of RSA-4096 or all.
 #[test]
 fn hints_about_clients_save_the_servers_signatures() {
     if !privileged() {

@@ -78,11 +78,12 @@ struct Observer {
     is_notified: bool,
 }
 
-/// The requests and responses of one association, in both directions: retransmission, acknowledgements, duplicates, tokens, message
-/// IDs and observations (RFC 7252, RFC 7641). It has neither I/O nor a clock: received messages and the time go in, and messages,
-/// events and a deadline come out.
+/// The requests and responses of one association, in both directions: retransmission, acknowledgements,
+/// duplicates, tokens, message IDs and observations (RFC 7252, RFC 7641). It has neither I/O nor a clock:
+/// received messages and the time go in, and messages, events and a deadline come out.
 ///
-/// RFC 7252 §9.1.1 and §9.1.2 bind messages and responses to their DTLS session: use one value for each association.
+/// RFC 7252 §9.1.1 and §9.1.2 bind messages and responses to their DTLS session: use one value for each
+/// association.
 pub struct Exchanges {
     parameters: Parameters,
     max_message: usize,
@@ -103,8 +104,8 @@ pub struct Exchanges {
 }
 
 impl Exchanges {
-    /// Exchanges with these parameters, in messages of at most `max_message` bytes. The random `seed` chooses the first message ID and
-    /// token, and spreads retransmissions.
+    /// Exchanges with these parameters, in messages of at most `max_message` bytes. The random `seed` chooses
+    /// the first message ID and token, and spreads retransmissions.
     ///
     /// # Errors
     /// A parameter is out of range.
@@ -137,8 +138,9 @@ impl Exchanges {
         self.max_message = max_message;
     }
 
-    /// Sends a request. The type of `message` says whether it is confirmable, which it is by default; its message ID and token are
-    /// replaced. With an Observe option of 0, each notification is a further response.
+    /// Sends a request. The type of `message` says whether it is confirmable, which it is by default; its
+    /// message ID and token are replaced. With an Observe option of 0, each notification is a further
+    /// response.
     ///
     /// # Errors
     /// The message is not a request or is too long, or too many messages wait.
@@ -160,7 +162,8 @@ impl Exchanges {
         Ok(id)
     }
 
-    /// Forgets a request of this side. A later response to it, such as a notification, gets a Reset (RFC 7641 §3.6).
+    /// Forgets a request of this side. A later response to it, such as a notification, gets a Reset (RFC 7641
+    /// §3.6).
     pub fn cancel(&mut self, now: Instant, id: ExchangeId) {
         self.own.remove(&id);
         self.sending.forget(Purpose::Request(id));
@@ -172,14 +175,15 @@ impl Exchanges {
         self.own.contains_key(&id)
     }
 
-    /// Answers a request of the peer. This call replaces the token, the type and the message ID of `response`. If the request asks for
-    /// notifications and a successful response has an Observe option of any value, the peer becomes an observer. The caller then
-    /// notifies it by `id`.
+    /// Answers a request of the peer. This call replaces the token, the type and the message ID of
+    /// `response`. If the request asks for notifications and a successful response has an Observe option of
+    /// any value, the peer becomes an observer. The caller then notifies it by `id`.
     ///
     /// Returns whether it is one.
     ///
     /// # Errors
-    /// The response is too long for a message, so the peer gets 5.00 (Internal Server Error); or too many messages wait.
+    /// The response is too long for a message, so the peer gets 5.00 (Internal Server Error); or too many
+    /// messages wait.
     pub fn respond(&mut self, now: Instant, id: RequestId, response: Packet) -> Result<bool, CoapError> {
         let Some(request) = self.foreign.remove(&id) else { return Ok(false) };
         let mut response = response;
@@ -218,12 +222,12 @@ impl Exchanges {
         }
     }
 
-    /// Notifies an observer. An error response ends the observation (RFC 7641 §4.2). An event tells when the observer has acknowledged
-    /// the notification; the next one must wait for that (RFC 7641 §4.5).
+    /// Notifies an observer. An error response ends the observation (RFC 7641 §4.2). An event tells when the
+    /// observer has acknowledged the notification; the next one must wait for that (RFC 7641 §4.5).
     ///
     /// # Errors
-    /// The previous notification is on its way, too many messages wait, or the notification is too long, so the observer gets
-    /// 5.00 (Internal Server Error).
+    /// The previous notification is on its way, too many messages wait, or the notification is too long, so
+    /// the observer gets 5.00 (Internal Server Error).
     pub fn notify(&mut self, now: Instant, id: RequestId, mut response: Packet) -> Result<(), CoapError> {
         let Some(observer) = self.observers.get_mut(&id) else { return Ok(()) };
         if observer.is_notified {
@@ -267,7 +271,8 @@ impl Exchanges {
         own.chain(foreign).chain(self.sending.deadline()).min()
     }
 
-    /// Handles the timers whose deadline has come: sends messages again, acknowledges requests without an answer, and ends exchanges.
+    /// Handles the timers whose deadline has come: sends messages again, acknowledges requests without an
+    /// answer, and ends exchanges.
     pub fn handle_timeout(&mut self, now: Instant) {
         let due: Vec<u16> = self.foreign.values().filter(|f| f.is_due(now)).map(|f| f.message_id).collect();
         due.into_iter().for_each(|id| self.acknowledge(now, id));
@@ -296,7 +301,8 @@ impl Exchanges {
         self.start(now);
     }
 
-    /// How many received messages were dropped: malformed ones, ones without a context, and requests beyond the limit.
+    /// How many received messages were dropped: malformed ones, ones without a context, and requests beyond
+    /// the limit.
     pub const fn discarded(&self) -> u64 {
         self.discarded
     }

@@ -9,7 +9,8 @@ use crate::error::CoapError;
 use crate::options::{is_for_proxies, observe, unknown_critical};
 
 impl Exchanges {
-    /// Handles a received message. Malformed messages and those without a context are dropped or rejected, as RFC 7252 wants.
+    /// Handles a received message. Malformed messages and those without a context are dropped or rejected, as
+    /// RFC 7252 wants.
     pub fn receive(&mut self, now: Instant, message: &[u8]) {
         let &[first, code, high, low, ..] = message else { return self.discard() };
         // RFC 7252 §3: messages of other versions are silently ignored.
@@ -182,7 +183,8 @@ impl Exchanges {
             self.is_duplicate(now, &packet);
             return;
         }
-        // RFC 7252 §4.3 lets the recipient of a non-confirmable message send a Reset, which ends an observation.
+        // RFC 7252 §4.3 lets the recipient of a non-confirmable message send a Reset, which ends an
+        // observation.
         let Some(id) = exchange(&packet).filter(|id| self.own.contains_key(id)) else {
             return self.reject(0, message_id);
         };

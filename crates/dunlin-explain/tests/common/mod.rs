@@ -135,7 +135,8 @@ pub(crate) fn dtls(suite: &'static Tls13CipherSuite) -> Traffic {
     })
 }
 
-/// The same with connection IDs of 4 and 5 bytes: client and server replace theirs, and the client asks for more.
+/// The same with connection IDs of 4 and 5 bytes: client and server replace theirs, and the client asks for
+/// more.
 pub(crate) fn dtls_with_ids(suite: &'static Tls13CipherSuite) -> Traffic {
     let log = Arc::new(Log::default());
     let (client, server) = with_ids(configs(suite, &log));
@@ -148,7 +149,8 @@ pub(crate) fn dtls_with_ids(suite: &'static Tls13CipherSuite) -> Traffic {
     })
 }
 
-/// A connection of DTLS 1.2, with a cookie and fragmented messages, and perhaps with connection IDs: handshake, data, close.
+/// A connection of DTLS 1.2, with a cookie and fragmented messages, and perhaps with connection IDs:
+/// handshake, data, close.
 pub(crate) fn dtls12(suite: &'static Tls12CipherSuite, ids: bool) -> Traffic {
     let log = Arc::new(Log::default());
     let configs = configs12(suite, &log);
@@ -156,7 +158,8 @@ pub(crate) fn dtls12(suite: &'static Tls12CipherSuite, ids: bool) -> Traffic {
     dtls_between(client, server, &log, |_| {})
 }
 
-/// Two such connections between a client and a server with handshake caches, whose messages are not fragmented.
+/// Two such connections between a client and a server with handshake caches, whose messages are not
+/// fragmented.
 pub(crate) fn dtls12_cached(suite: &'static Tls12CipherSuite) -> [Traffic; 2] {
     let log = Arc::new(Log::default());
     let (client, server) = configs12(suite, &log);
@@ -261,7 +264,8 @@ impl Segment {
     }
 }
 
-/// The segments of a connection: SYNs, then the traffic in segments of `size` bytes. Sequence numbers wrap meanwhile.
+/// The segments of a connection: SYNs, then the traffic in segments of `size` bytes. Sequence numbers wrap
+/// meanwhile.
 pub(crate) fn segments(traffic: &Traffic, size: usize) -> Vec<Segment> {
     let mut next = [u32::MAX - 300, u32::MAX - 700];
     let mut segments = Vec::new();
@@ -291,7 +295,8 @@ pub(crate) fn tcp_capture(segments: &[Segment]) -> Vec<u8> {
     pcap(DataLink::ETHERNET, &frames)
 }
 
-/// An association with connection IDs whose client moves to another address and back: the frames in both directions, and the keys.
+/// An association with connection IDs whose client moves to another address and back: the frames in both
+/// directions, and the keys.
 pub(crate) fn dtls_moved(version12: Option<&'static Tls12CipherSuite>) -> (Vec<Vec<u8>>, Traffic) {
     let log = Arc::new(Log::default());
     let (client, server) = with_ids(match version12 {

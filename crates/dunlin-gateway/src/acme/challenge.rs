@@ -20,8 +20,8 @@ const ACME_TLS: &[u8] = b"acme-tls/1";
 /// The path of the challenge by HTTP, before the token.
 const PATH: &str = "/.well-known/acme-challenge/";
 
-/// Where the answers are: the directories of the authorities of all listeners. Any listener answers for all, because the authority
-/// connects to the ports 443 and 80 whatever the certificate is for.
+/// Where the answers are: the directories of the authorities of all listeners. Any listener answers for all,
+/// because the authority connects to the ports 443 and 80 whatever the certificate is for.
 #[derive(Default)]
 pub(crate) struct Challenges {
     places: ArcSwap<Places>,
@@ -77,7 +77,8 @@ impl Challenges {
     }
 }
 
-/// RFC 8737 §3: a self-signed certificate for the name alone, with the digest of the key authorization in a critical extension.
+/// RFC 8737 §3: a self-signed certificate for the name alone, with the digest of the key authorization in a
+/// critical extension.
 fn config(
     name: &str,
     authorization: &str,

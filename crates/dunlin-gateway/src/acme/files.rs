@@ -1,7 +1,8 @@
-//! The files of one authority in a store: the account, certificates with their keys, a lock, and the answers to challenges.
+//! The files of one authority in a store: the account, certificates with their keys, a lock, and the answers
+//! to challenges.
 //!
-//! Several gateways may share a store. The one that has the lock orders; the others take what it has written, and answer challenges from
-//! the same files, because the authority may ask any of them.
+//! Several gateways may share a store. The one that has the lock orders; the others take what it has written,
+//! and answer challenges from the same files, because the authority may ask any of them.
 
 use std::fs::{File, Permissions, TryLockError};
 use std::io::{self, ErrorKind, Read, Write};
@@ -13,7 +14,8 @@ use zeroize::Zeroizing;
 /// The largest file, in bytes.
 const MAX_FILE: u64 = 1 << 20;
 
-/// The longest token of a challenge, in bytes. Tokens have at least 128 bits (RFC 8555 §8.1), and Let's Encrypt's 43 bytes.
+/// The longest token of a challenge, in bytes. Tokens have at least 128 bits (RFC 8555 §8.1), and Let's
+/// Encrypt's 43 bytes.
 const MAX_TOKEN: usize = 200;
 
 /// The directory of an authority in a store.

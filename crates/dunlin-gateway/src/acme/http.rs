@@ -19,8 +19,8 @@ const REQUEST_TIME: Duration = Duration::from_secs(30);
 /// The longest content of a response, in bytes: a chain of certificates has some thousands.
 const MAX_CONTENT: usize = 1 << 20;
 
-/// The HTTP client for one directory. Each request has a connection of its own: an order makes some ten requests. A directory must not
-/// lead to another scheme than HTTPS (RFC 8555 §6.1).
+/// The HTTP client for one directory. Each request has a connection of its own: an order makes some ten
+/// requests. A directory must not lead to another scheme than HTTPS (RFC 8555 §6.1).
 #[derive(Clone)]
 pub(crate) struct AcmeHttp(HttpsClient);
 

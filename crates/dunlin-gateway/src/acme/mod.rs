@@ -1,8 +1,9 @@
-//! Certificates that the gateway orders and renews by ACME (RFC 8555), with the crate `instant-acme` over the gateway's own HTTP client.
+//! Certificates that the gateway orders and renews by ACME (RFC 8555), with the crate `instant-acme` over the
+//! gateway's own HTTP client.
 //!
-//! Each certificate has a task. It puts in force what its file contains, and orders a new certificate when the file is missing or due. The
-//! file is the only state: a task of another gateway may have written it. A reload ends all tasks and starts new ones, which order at once
-//! if a certificate is due.
+//! Each certificate has a task. It puts in force what its file contains, and orders a new certificate when
+//! the file is missing or due. The file is the only state: a task of another gateway may have written it. A
+//! reload ends all tasks and starts new ones, which order at once if a certificate is due.
 
 mod challenge;
 mod files;
@@ -40,7 +41,8 @@ const LOOK: Duration = Duration::from_secs(60);
 /// How often a task asks for the lock while another gateway orders.
 const LOCK_PAUSE: Duration = Duration::from_secs(1);
 
-/// The pause after a failure, which doubles with each further one. Let's Encrypt allows five failures an hour.
+/// The pause after a failure, which doubles with each further one. Let's Encrypt allows five failures an
+/// hour.
 const FIRST_RETRY: Duration = Duration::from_secs(60);
 
 /// The longest pause after failures.
@@ -127,7 +129,8 @@ fn self_signed(
     Ok((certificate.der().clone(), pair))
 }
 
-/// What stands for a certificate until the first order succeeds. It lets the configurations be checked; no client gets it.
+/// What stands for a certificate until the first order succeeds. It lets the configurations be checked; no
+/// client gets it.
 ///
 /// # Errors
 /// The cryptographic library fails.

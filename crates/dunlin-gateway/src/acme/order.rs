@@ -20,7 +20,8 @@ use super::http::AcmeHttp;
 use crate::config::{AcmeChallenge, AcmeConfig};
 use crate::own::Own;
 
-/// How long the gateway waits for an authority: first for the validation of all names, then for the certificate.
+/// How long the gateway waits for an authority: first for the validation of all names, then for the
+/// certificate.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// The longest text of an authority in the log, in characters.
@@ -239,8 +240,8 @@ async fn request(config: &AcmeConfig) -> Result<(Zeroizing<String>, Vec<u8>), Fa
     made.await.unwrap_or_else(|error| Err(Failure::new("no certificate request", error)))
 }
 
-/// When the authority wants the certificate to be renewed (RFC 9773), as a window of time, and how long this answer holds. `None` if the
-/// authority does not say.
+/// When the authority wants the certificate to be renewed (RFC 9773), as a window of time, and how long this
+/// answer holds. `None` if the authority does not say.
 pub(crate) async fn renewal_window(
     home: &Home,
     http: &AcmeHttp,

@@ -1,4 +1,5 @@
-//! The table `[listener.certificate.acme]`: a certificate that the gateway orders and renews by itself (RFC 8555).
+//! The table `[listener.certificate.acme]`: a certificate that the gateway orders and renews by itself (RFC
+//! 8555).
 
 use std::cell::RefCell;
 use std::collections::HashMap;

@@ -1,4 +1,5 @@
-//! Where associations are while no process runs: the table `[frozen]` of a tunnel, and `[listener.frozen]` of a gateway.
+//! Where associations are while no process runs: the table `[frozen]` of a tunnel, and `[listener.frozen]` of
+//! a gateway.
 
 use std::path::{Path, PathBuf};
 

@@ -57,7 +57,8 @@ const HEADER: Kind = Kind {
 pub struct Limits {
     /// `connections`: simultaneous connections of the listener.
     pub connections: usize,
-    /// `connections_per_host`: simultaneous connections from one address; of IPv6, from one network of 64 bits.
+    /// `connections_per_host`: simultaneous connections from one address; of IPv6, from one network of 64
+    /// bits.
     pub connections_per_host: usize,
     /// `connections_per_network`: simultaneous connections from one IPv6 network of 48 bits.
     pub connections_per_network: usize,
@@ -67,7 +68,8 @@ pub struct Limits {
     pub forget_time: Duration,
     /// `handshakes`: simultaneous handshakes.
     pub handshakes: usize,
-    /// `handshakes_per_host`: simultaneous handshakes with one address or network, as for `connections_per_host`.
+    /// `handshakes_per_host`: simultaneous handshakes with one address or network, as for
+    /// `connections_per_host`.
     pub handshakes_per_host: usize,
     /// `handshake_time`: how long a handshake may take.
     pub handshake_time: Duration,
@@ -97,7 +99,8 @@ impl Default for Limits {
             handshakes_per_host: 100,
             handshake_time: Duration::from_secs(10),
             idle_time: Duration::from_secs(300),
-            // As long as an association without its client. An observed resource may stay the same for days (RFC 7641 §4.5).
+            // As long as an association without its client. An observed resource may stay the same for days
+            // (RFC 7641 §4.5).
             backend_time: Duration::from_secs(7 * 24 * 3600),
             connect_time: Duration::from_secs(5),
             header_bytes: 16 << 10,
@@ -272,8 +275,8 @@ pub struct ListenerConfig {
     pub listen: Field<SocketAddr>,
     /// Whether clients come over TCP or UDP.
     pub transport: TransportKind,
-    /// The policy that gives each client its profile: a TOML file or an SQLite database (docs/policy.md). Its profiles then say what
-    /// `versions` and `clients.verify` say otherwise.
+    /// The policy that gives each client its profile: a TOML file or an SQLite database (docs/policy.md). Its
+    /// profiles then say what `versions` and `clients.verify` say otherwise.
     pub policy: Option<FileField>,
     /// A listener for plain HTTP that sends clients on to this one.
     pub redirect: Option<RedirectConfig>,
@@ -473,7 +476,8 @@ impl ListenerConfig {
     }
 }
 
-/// The address and the name of a listener. Without a valid address, which is a fault, both are unlike those of the other listeners.
+/// The address and the name of a listener. Without a valid address, which is a fault, both are unlike those
+/// of the other listeners.
 pub(crate) fn named(
     listen: Option<Field<SocketAddr>>,
     name: Option<String>,
@@ -733,8 +737,8 @@ pub(crate) fn of_admin(admin: Option<&AdminConfig>) -> Addresses<'_> {
     admin.map(|admin| (admin.listen.value, false, &admin.listen.place)).into_iter().collect()
 }
 
-/// Checks that each listener has a name of its own, and an address of its own that is not among `addresses`. A listener is its address,
-/// whether it receives datagrams, its name, and the place of its table.
+/// Checks that each listener has a name of its own, and an address of its own that is not among `addresses`.
+/// A listener is its address, whether it receives datagrams, its name, and the place of its table.
 pub(crate) fn check_unique<'a>(
     listeners: impl Iterator<Item = (&'a Field<SocketAddr>, bool, &'a str, &'a Place)>,
     mut addresses: Addresses<'a>,

@@ -1,7 +1,8 @@
 //! The configuration: TOML files, read and checked as a whole, with all faults at once.
 //!
-//! [`Config::load`] reads a file, or all `*.toml` files of a directory in the order of their names. Keys and certificates are read when a
-//! gateway starts or reloads ([`crate::Gateway`]). If the configuration has a fault, `load` reads them itself, to report both kinds at once.
+//! [`Config::load`] reads a file, or all `*.toml` files of a directory in the order of their names. Keys and
+//! certificates are read when a gateway starts or reloads ([`crate::Gateway`]). If the configuration has a
+//! fault, `load` reads them itself, to report both kinds at once.
 
 mod acme;
 mod certificate;
@@ -94,7 +95,8 @@ pub struct LogConfig {
 pub struct AdminConfig {
     /// The address to listen on.
     pub listen: Field<SocketAddr>,
-    /// Names of this machine that requests may have in `Host`, besides `localhost` and IP addresses. In lower case.
+    /// Names of this machine that requests may have in `Host`, besides `localhost` and IP addresses. In lower
+    /// case.
     pub hosts: Vec<String>,
 }
 
@@ -112,7 +114,8 @@ pub struct Common {
 }
 
 impl Common {
-    /// Reads the common tables. `own` is the name of the program's own table, and `read_limits` reads `[limits]`.
+    /// Reads the common tables. `own` is the name of the program's own table, and `read_limits` reads
+    /// `[limits]`.
     pub(crate) fn read<'a, L>(
         sections: &mut [Section<'a>],
         own: &'static str,
@@ -176,8 +179,9 @@ impl Config {
         Faults::none_in(faults).map(|()| config)
     }
 
-    /// The most files that the gateway may have open, if every listener has all its clients: each has a connection to the backend. If every
-    /// listener has the default numbers, it is a few files: then the gateway serves as many clients as the system allows.
+    /// The most files that the gateway may have open, if every listener has all its clients: each has a
+    /// connection to the backend. If every listener has the default numbers, it is a few files: then the
+    /// gateway serves as many clients as the system allows.
     pub fn open_files(&self) -> u64 {
         let defaults = Limits::default();
         let is_default = |limits: &Limits| {
@@ -216,7 +220,8 @@ impl Config {
     }
 }
 
-/// The content of the file `path`, or of the `*.toml` files of the directory `path`, and the faults of unreadable ones.
+/// The content of the file `path`, or of the `*.toml` files of the directory `path`, and the faults of
+/// unreadable ones.
 pub(crate) fn load(path: &Path) -> Result<(Vec<Source>, Vec<Fault>), Faults> {
     let (mut faults, mut sources) = (vec![], vec![]);
     for file in files(path).map_err(Faults::one)? {
@@ -228,8 +233,8 @@ pub(crate) fn load(path: &Path) -> Result<(Vec<Source>, Vec<Fault>), Faults> {
     Ok((sources, faults))
 }
 
-/// Parses files and lets `read` read their tables. Returns its result with all faults: those already found, those of the syntax, those that
-/// `read` adds, and the keys that it does not read.
+/// Parses files and lets `read` read their tables. Returns its result with all faults: those already found,
+/// those of the syntax, those that `read` adds, and the keys that it does not read.
 pub(crate) fn walk<T>(
     sources: &[Source],
     mut found: Vec<Fault>,
@@ -359,7 +364,8 @@ fn files(path: &Path) -> Result<Vec<std::path::PathBuf>, Fault> {
     let mut files = vec![];
     for entry in std::fs::read_dir(path).map_err(failed)? {
         let file = entry.map_err(failed)?.path();
-        // Other systems leave files such as `._gateway.toml` beside those that they copy, and editors `.gateway.toml.swp`.
+        // Other systems leave files such as `._gateway.toml` beside those that they copy, and editors
+        // `.gateway.toml.swp`.
         let is_hidden = file.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."));
         if !is_hidden && file.extension().is_some_and(|extension| extension == "toml") && file.is_file() {
             files.push(file);

@@ -1,4 +1,5 @@
-//! The table `[listener.redirect]`: a listener for plain HTTP that asks clients who they are, and sends them on to HTTPS.
+//! The table `[listener.redirect]`: a listener for plain HTTP that asks clients who they are, and sends them
+//! on to HTTPS.
 
 use std::net::SocketAddr;
 
@@ -55,8 +56,8 @@ pub struct RedirectConfig {
     pub port: Option<u16>,
     /// How long a one-time name waits for its client.
     pub lifetime: Duration,
-    /// Whether a redirected client gets the profile of the client that it names, without a proof. Anyone can name any client: this is
-    /// the paper's variant, for measurements.
+    /// Whether a redirected client gets the profile of the client that it names, without a proof. Anyone can
+    /// name any client: this is the paper's variant, for measurements.
     pub danger_unauthenticated: bool,
     /// The place of the table.
     pub place: Place,

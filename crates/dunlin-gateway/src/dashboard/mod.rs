@@ -8,7 +8,8 @@ use dunlin_awslc::SHA256;
 /// The page. It loads nothing else.
 pub(crate) const PAGE: &str = include_str!("page.html");
 
-/// The Content-Security-Policy of the page: its own script and style by their hashes, requests to the gateway alone, no frames.
+/// The Content-Security-Policy of the page: its own script and style by their hashes, requests to the gateway
+/// alone, no frames.
 pub(crate) static POLICY: LazyLock<String> = LazyLock::new(|| {
     let hash = |tag: &str| {
         let (open, close) = (format!("<{tag}>"), format!("</{tag}>"));

@@ -21,8 +21,8 @@ impl Place {
         Fault { place: Some(self.clone()), what: what.into(), advice: advice.into() }
     }
 
-    /// Whether a fault may hide a part of this table from the reader. The key of the part begins with `part`; the empty one is the whole
-    /// table. A fault of the syntax hides all tables of its file.
+    /// Whether a fault may hide a part of this table from the reader. The key of the part begins with `part`;
+    /// the empty one is the whole table. A fault of the syntax hides all tables of its file.
     pub(crate) fn is_hidden_by(&self, fault: &Fault, part: &str) -> bool {
         let hides = |at: &Self| {
             let rest = at.key.strip_prefix(&*self.key);
@@ -48,7 +48,8 @@ impl fmt::Display for Place {
     }
 }
 
-/// One fault of a configuration or policy. The text is one line: file, line, key, what is wrong, and what is allowed.
+/// One fault of a configuration or policy. The text is one line: file, line, key, what is wrong, and what is
+/// allowed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
     /// Where it is; `None` if no line of a file is at fault.

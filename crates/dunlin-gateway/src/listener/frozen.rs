@@ -19,14 +19,16 @@ use crate::metrics::Metrics;
 use crate::policed::ProfileDigest;
 use crate::route;
 
-/// How often the gateway tries to freeze associations for which a message is on its way, and the pause in between: some round trips.
+/// How often the gateway tries to freeze associations for which a message is on its way, and the pause in
+/// between: some round trips.
 const ATTEMPTS: u32 = 20;
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// What freezes the associations of a listener.
 pub(super) struct Freezer {
     place: Arc<FrozenPlace>,
-    /// The profiles of a policy with which the associations have begun. A profile of the same name may be another one since then.
+    /// The profiles of a policy with which the associations have begun. A profile of the same name may be
+    /// another one since then.
     profiles: Mutex<HashMap<AssociationId, ProfileDigest>>,
     /// Whether the associations are frozen, or will not be.
     is_done: watch::Sender<bool>,
@@ -147,7 +149,8 @@ impl Drop for Remembered<'_> {
     }
 }
 
-/// Thaws a connection with that of these configurations whose route it has. Each has the profile with which the connection has begun.
+/// Thaws a connection with that of these configurations whose route it has. Each has the profile with which
+/// the connection has begun.
 fn thaw_one(
     live: &Live,
     configs: &[(usize, Arc<ServerConfig>)],

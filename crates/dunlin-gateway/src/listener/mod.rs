@@ -115,7 +115,8 @@ pub(crate) async fn reached(phases: &watch::Receiver<Phase>, phase: Phase) {
     let _ = phases.clone().wait_for(|now| *now >= phase).await;
 }
 
-/// The profile and the label of the rule for the log line of a connection. Without a policy, the line has neither.
+/// The profile and the label of the rule for the log line of a connection. Without a policy, the line has
+/// neither.
 fn chosen<'a>(negotiated: &'a Negotiated, rule: &'a str) -> (Option<&'a str>, Option<&'a str>) {
     match rule {
         "" => (None, None),

@@ -27,8 +27,8 @@ use crate::service::{self, Shared};
 use crate::throttle::Line;
 use crate::{identity, proxy, route, sockets};
 
-/// Accepts clients until the gateway stops or `removed` becomes true. `port` is that of the socket if it belongs to a pool for redirected
-/// clients.
+/// Accepts clients until the gateway stops or `removed` becomes true. `port` is that of the socket if it
+/// belongs to a pool for redirected clients.
 pub(crate) async fn run(
     shared: Arc<Shared>,
     settings: Settings,
@@ -97,7 +97,8 @@ async fn client(
         tls.handshake_time(),
     ));
     let Some((route, rule)) = visit.route().zip(rule) else {
-        // The engine asks for every first ClientHello, so the answer is known. It also refuses clients whose profile is too weak.
+        // The engine asks for every first ClientHello, so the answer is known. It also refuses clients whose
+        // profile is too weak.
         tracing::error!(listener, client = %from, "no route or profile was chosen; report this error");
         return Ok(());
     };
@@ -112,9 +113,9 @@ async fn refuse(place: &HandshakePlace, tls: &mut TlsStream<TcpStream>) {
     }
 }
 
-/// Does the handshake. The ClientHello chooses the route. `place` is free when the handshake has ended, which it also does when another
-/// handshake gets the place. While handshakes crowd, a client of TLS 1.3 has to return a cookie before it costs the gateway a signature
-/// and a key exchange (RFC 8446 §4.2.2).
+/// Does the handshake. The ClientHello chooses the route. `place` is free when the handshake has ended, which
+/// it also does when another handshake gets the place. While handshakes crowd, a client of TLS 1.3 has to
+/// return a cookie before it costs the gateway a signature and a key exchange (RFC 8446 §4.2.2).
 async fn shake_hands(
     shared: &Shared,
     live: &Live,
@@ -153,8 +154,8 @@ async fn shake_hands(
     acceptor.accept_until(tcp, stop).await
 }
 
-/// Connects the client to the backend of its route. `rule` is the label of the policy's rule. `addresses` are the client's and the one to
-/// which it has connected.
+/// Connects the client to the backend of its route. `rule` is the label of the policy's rule. `addresses` are
+/// the client's and the one to which it has connected.
 async fn serve(
     visit: &Arc<Visit>,
     live: &Arc<Live>,
@@ -230,7 +231,8 @@ async fn serve(
     if let Some((connect, _)) = &mqtt {
         idle_time = connect.idle_time(&answer, limits.idle_time);
         if connect.has_server_keep_alive() {
-            // A broker that is slower than this says nothing about the keep alive. What ends the wait ends the connection below.
+            // A broker that is slower than this says nothing about the keep alive. What ends the wait ends
+            // the connection below.
             let wait = idle_time.min(limits.connect_time);
             tokio::select! {
                 () = answer.read(&mut backend, limits.header_bytes) => {}

@@ -61,8 +61,8 @@ struct Listener {
     freezer: Option<Arc<Freezer>>,
 }
 
-/// Accepts clients until the gateway stops or `removed` becomes true. Thaws associations before, and freezes them after, if the settings at
-/// the beginning say so.
+/// Accepts clients until the gateway stops or `removed` becomes true. Thaws associations before, and freezes
+/// them after, if the settings at the beginning say so.
 pub(crate) async fn run(
     shared: Arc<Shared>,
     settings: Settings,
@@ -205,7 +205,8 @@ impl Listener {
         self.serve(live, route, &dtls, &Terms { rule, profile }).await
     }
 
-    /// Serves a client whose association was thawed, unless its policy of now refuses it. The error is the limit that it has reached.
+    /// Serves a client whose association was thawed, unless its policy of now refuses it. The error is the
+    /// limit that it has reached.
     async fn thawed(&self, live: &Arc<Live>, dtls: DtlsAssociation) -> Result<(), Limit> {
         let (name, from) = (&live.config.name, dtls.peer_address());
         let (route, terms) = match Self::goes_on(live, dtls.negotiated()) {
@@ -234,8 +235,8 @@ impl Listener {
         Ok(())
     }
 
-    /// The route and the terms with which a thawed association goes on, or why it ends. The client has authenticated, so the blacklist,
-    /// which is about new connections, does not matter.
+    /// The route and the terms with which a thawed association goes on, or why it ends. The client has
+    /// authenticated, so the blacklist, which is about new connections, does not matter.
     fn goes_on<'a>(live: &'a Live, negotiated: &Negotiated) -> Result<(&'a RouteConfig, Terms), String> {
         let routes = &live.config.routes;
         let at = route::of(routes, negotiated);
@@ -269,7 +270,8 @@ impl Listener {
         }
     }
 
-    /// Passes the datagrams of a client until its association ends, or is frozen. The error is the limit that it has reached.
+    /// Passes the datagrams of a client until its association ends, or is frozen. The error is the limit that
+    /// it has reached.
     async fn serve(
         &self,
         live: &Live,

@@ -1,4 +1,5 @@
-//! A client on its way in: the choice of its route and of its profile, and what the gateway learns from its handshake.
+//! A client on its way in: the choice of its route and of its profile, and what the gateway learns from its
+//! handshake.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -41,7 +42,8 @@ pub(crate) struct Visit {
 struct Progress {
     /// Whether the client is an authority that validates a name.
     is_challenge: bool,
-    /// The number of the route. The first ClientHello chooses it; a second one names the same server (RFC 8446 §4.1.2).
+    /// The number of the route. The first ClientHello chooses it; a second one names the same server (RFC
+    /// 8446 §4.1.2).
     route: Option<usize>,
     hints: Hints,
     /// Whether the hints have led below the default.
@@ -72,8 +74,8 @@ impl Progress {
         self.answered.iter().rev().find(|(profile, _)| profile.name == name)
     }
 
-    /// Lets a client that is served under the profile in use keep its configuration. Another one of the same profile, which has a new
-    /// certificate, would make the engine renegotiate.
+    /// Lets a client that is served under the profile in use keep its configuration. Another one of the same
+    /// profile, which has a new certificate, would make the engine renegotiate.
     fn keep_in_use(&self, answered: &mut Answered) {
         if answered.decision.verdict == Verdict::Serve
             && let Some((_, config)) = self.find(&answered.decision.profile.name)
@@ -83,8 +85,9 @@ impl Progress {
         }
     }
 
-    /// Notes the profile that the connection uses after this answer, perhaps by a renegotiation. A session that is not resumed changes
-    /// nothing: the handshake goes on with the profile of the ClientHello, which a new policy may define in another way.
+    /// Notes the profile that the connection uses after this answer, perhaps by a renegotiation. A session
+    /// that is not resumed changes nothing: the handshake goes on with the profile of the ClientHello, which
+    /// a new policy may define in another way.
     fn note(&mut self, answered: &Answered, is_proven: bool) {
         if let Some(config) = answered.config.as_ref().filter(|_| is_proven) {
             self.answered.push((answered.decision.profile.clone(), config.clone()));
@@ -194,7 +197,8 @@ impl Visit {
         answered.config
     }
 
-    /// The configuration for an authority that validates a name of a certificate (RFC 8737, which has no form for datagrams).
+    /// The configuration for an authority that validates a name of a certificate (RFC 8737, which has no form
+    /// for datagrams).
     fn challenge(&self, hello: &ClientHelloInfo) -> Option<Arc<ServerConfig>> {
         let is_stream = self.live.config.transport == TransportKind::Tls;
         self.shared.challenges.by_tls(hello, &self.live.tls.provider()).filter(|_| is_stream)
@@ -232,8 +236,8 @@ impl Visit {
         answered.config
     }
 
-    /// Logs and counts a decision. A downgrade after the handshake is always logged. Anyone can cause one that a ClientHello asks for, and a
-    /// client that is refused can come again as often as it likes.
+    /// Logs and counts a decision. A downgrade after the handshake is always logged. Anyone can cause one
+    /// that a ClientHello asks for, and a client that is refused can come again as often as it likes.
     fn tell(&self, decision: &Decision) {
         let (listener, client, rule) = (&self.live.config.name, self.from, decision.label());
         self.shared.metrics.decided(listener, decision);
@@ -255,8 +259,8 @@ impl Visit {
         }
     }
 
-    /// Learns from a handshake that has ended well. Returns the label of the rule that decided about the client, which is empty without a
-    /// policy; `None` if the client is not served.
+    /// Learns from a handshake that has ended well. Returns the label of the rule that decided about the
+    /// client, which is empty without a policy; `None` if the client is not served.
     pub(crate) fn completed(&self, negotiated: &Negotiated) -> Option<String> {
         let Some(policed) = self.live.tls.policed() else { return Some(String::new()) };
         let mut progress = self.lock();
@@ -318,7 +322,8 @@ impl Visit {
         false
     }
 
-    /// Tells the profile of the connection, as the gateway has answered with it, apart from others of its name. Zero without a policy.
+    /// Tells the profile of the connection, as the gateway has answered with it, apart from others of its
+    /// name. Zero without a policy.
     pub(crate) fn profile_digest(&self, negotiated: &Negotiated) -> ProfileDigest {
         let Some(policed) = self.live.tls.policed() else { return ProfileDigest::default() };
         let used = self.lock().answered(&negotiated.profile);
@@ -330,7 +335,8 @@ impl Visit {
         self.lock().established = Some(established);
     }
 
-    /// Logs and counts a renegotiation that the gateway has begun, and that the client has completed or refused.
+    /// Logs and counts a renegotiation that the gateway has begun, and that the client has completed or
+    /// refused.
     pub(crate) fn renegotiated(&self, is_complete: bool, negotiated: &Negotiated) {
         let (listener, client, profile) = (&self.live.config.name, self.from, &negotiated.profile);
         self.shared.metrics.renegotiated(listener, is_complete);
@@ -410,15 +416,16 @@ impl Visit {
     }
 }
 
-/// Whether the client has failed to prove an identity. All other failures may have innocent clients: a web page can make every browser
-/// connect that visits it, speak HTTP to this port, name another server, or break off. It can even make a browser present a ticket of the
-/// attacker's choice, so a PSK without a valid binder shows nothing.
+/// Whether the client has failed to prove an identity. All other failures may have innocent clients: a web
+/// page can make every browser connect that visits it, speak HTTP to this port, name another server, or break
+/// off. It can even make a browser present a ticket of the attacker's choice, so a PSK without a valid binder
+/// shows nothing.
 const fn shows_a_false_identity(error: &HandshakeError) -> bool {
     use AuthenticationFailure as A;
     let HandshakeError::Tls(error) = error else { return false };
     match error {
-        // The CRLs, status lists and registries of the gateway may be out of date, or out of reach, and its clock or its provider may be
-        // wrong: then every client fails.
+        // The CRLs, status lists and registries of the gateway may be out of date, or out of reach, and its
+        // clock or its provider may be wrong: then every client fails.
         Error::Authentication(
             A::UnknownRevocationStatus
             | A::OverdueRevocationList

@@ -64,7 +64,8 @@ impl Endpoints {
         self.lock().iter().map(|watching| watching.endpoint.associations()).sum()
     }
 
-    /// The associations and discarded datagrams of each listener. While a listener takes the name of a removed one, two endpoints have it.
+    /// The associations and discarded datagrams of each listener. While a listener takes the name of a
+    /// removed one, two endpoints have it.
     fn by_listener(&self) -> BTreeMap<String, (usize, [u64; 7])> {
         let mut listeners = BTreeMap::new();
         for watching in &*self.lock() {

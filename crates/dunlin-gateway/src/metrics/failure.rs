@@ -14,7 +14,8 @@ pub(crate) const SUCCESS: &str = "SUCCESS";
 pub(crate) struct Failure {
     /// The class by the engine's errors. It tells the failures of this side from alerts of the client.
     pub(crate) reason: &'static str,
-    /// A value of gRPC's `TlsTelemetryHandshakeResult` (proposal A118): the same in all programs that have it.
+    /// A value of gRPC's `TlsTelemetryHandshakeResult` (proposal A118): the same in all programs that have
+    /// it.
     pub(crate) result: &'static str,
 }
 

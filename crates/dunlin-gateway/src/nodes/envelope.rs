@@ -8,7 +8,8 @@
 //! mac[16]                                                                 HMAC-SHA256 of all before, its first 16 bytes
 //! ```
 //!
-//! `start` is the time when the sender began, in milliseconds since 1970, and `number` counts its datagrams to this receiver.
+//! `start` is the time when the sender began, in milliseconds since 1970, and `number` counts its datagrams
+//! to this receiver.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 
@@ -189,7 +190,8 @@ impl Window {
         Self { start: 0, next: 0, seen: vec![0; (WINDOW / 64) as usize] }
     }
 
-    /// Takes note of a datagram. `false` if it has come before, or may have: it is too old, or its sender has begun again since then.
+    /// Takes note of a datagram. `false` if it has come before, or may have: it is too old, or its sender has
+    /// begun again since then.
     pub(super) fn take(&mut self, Number { start, number }: Number) -> bool {
         if start > self.start {
             *self = Self { start, ..Self::new() };

@@ -1,10 +1,12 @@
 //! Several gateways with the same clients: datagrams of a client may arrive at any of them (docs/gateway.md).
 //!
-//! The connection ID in a datagram names the gateway that has its association. Another gateway passes the datagram on to it, with the
-//! client's address and the address that the client has asked. The answers go back the same way: a load balancer or NAT expects them
-//! from the gateway, and from the address, to which it has sent the datagram. [`envelope`] is the form of datagrams between gateways.
+//! The connection ID in a datagram names the gateway that has its association. Another gateway passes the
+//! datagram on to it, with the client's address and the address that the client has asked. The answers go
+//! back the same way: a load balancer or NAT expects them from the gateway, and from the address, to which it
+//! has sent the datagram. [`envelope`] is the form of datagrams between gateways.
 //!
-//! A datagram is passed on once only, since one that came from another gateway goes to an association or nowhere.
+//! A datagram is passed on once only, since one that came from another gateway goes to an association or
+//! nowhere.
 
 mod envelope;
 

@@ -13,7 +13,8 @@ use super::pattern::Network;
 pub enum Offence {
     /// Its handshake failed, because it did not prove the identity that it claimed.
     Failed,
-    /// It has proven an identity that the policy refuses. Clients that only `allow` of their route does not admit are not counted.
+    /// It has proven an identity that the policy refuses. Clients that only `allow` of their route does not
+    /// admit are not counted.
     Foreign,
 }
 
@@ -39,7 +40,8 @@ pub struct BlacklistLimits {
     pub blocked_s: u32,
     /// The length of the prefix that an IPv4 client stands for, in bits.
     pub prefix_v4: u8,
-    /// The length of the prefix that an IPv6 client stands for, in bits. One subscriber usually has 64 bits of addresses for itself.
+    /// The length of the prefix that an IPv6 client stands for, in bits. One subscriber usually has 64 bits
+    /// of addresses for itself.
     pub prefix_v6: u8,
     /// How many networks are counted, and how many are blocked, at most.
     pub capacity: usize,
@@ -81,8 +83,8 @@ impl fmt::Display for Blocked {
 
 /// The blacklist of a gateway: failed and foreign clients, with expiry and limits.
 ///
-/// The caller reports only clients with a proven address: TCP's handshake proves it, and so does a cookie over datagrams.
-/// Otherwise an attacker could block others by forged addresses.
+/// The caller reports only clients with a proven address: TCP's handshake proves it, and so does a cookie
+/// over datagrams. Otherwise an attacker could block others by forged addresses.
 pub struct Blacklist {
     limits: BlacklistLimits,
     entries: Mutex<Entries>,
@@ -109,8 +111,9 @@ impl Blacklist {
         Self { limits, entries: Mutex::default() }
     }
 
-    /// This blacklist under other limits. It keeps the blocked networks until their time is over, except those that the new limits exempt
-    /// at least in part, and those that they would not block: networks of another size, or after an offence without a limit.
+    /// This blacklist under other limits. It keeps the blocked networks until their time is over, except
+    /// those that the new limits exempt at least in part, and those that they would not block: networks of
+    /// another size, or after an offence without a limit.
     #[must_use]
     pub fn with_limits(&self, limits: BlacklistLimits) -> Self {
         let new = Self::new(limits);
@@ -192,7 +195,8 @@ impl Blacklist {
         entries.blocked.get(&self.network(address)).copied()
     }
 
-    /// The number of blocked networks, and the first of them to become free, at most `most`. New clients wait meanwhile.
+    /// The number of blocked networks, and the first of them to become free, at most `most`. New clients wait
+    /// meanwhile.
     pub fn first(&self, most: usize, now_s: u64) -> (usize, Vec<Blocked>) {
         let mut entries = self.lock();
         entries.expire(now_s);

@@ -24,8 +24,8 @@ impl Policy {
         if self.floor == i32::MIN { "none".to_owned() } else { self.floor.to_string() }
     }
 
-    /// The differences from `previous`, one line each. The list counts entries of the client table, and names only the first of many
-    /// changes.
+    /// The differences from `previous`, one line each. The list counts entries of the client table, and names
+    /// only the first of many changes.
     pub fn changes_since(&self, previous: &Self) -> Vec<String> {
         let mut changes = vec![];
         if self.floor != previous.floor {

@@ -1,4 +1,5 @@
-//! Builds a policy from the tables of its file or database, and refuses one that breaks the security rules (docs/policy.md).
+//! Builds a policy from the tables of its file or database, and refuses one that breaks the security rules
+//! (docs/policy.md).
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -120,7 +121,8 @@ impl Checker<'_> {
         Some(first.0)
     }
 
-    /// The entries of the client table, then the rules. One with an unknown profile is reported, and refuses its clients.
+    /// The entries of the client table, then the rules. One with an unknown profile is reported, and refuses
+    /// its clients.
     fn rules(&mut self, profiles: &[PolicyProfile]) -> Vec<Rule> {
         let mut names = HashSet::new();
         let mut rules = Vec::new();
@@ -148,7 +150,8 @@ impl Checker<'_> {
         rules
     }
 
-    /// Refuses rules that no client reaches, or that could lower the rank below that of the default by what anyone can forge.
+    /// Refuses rules that no client reaches, or that could lower the rank below that of the default by what
+    /// anyone can forge.
     fn check_rules(&mut self, rules: &[Rule], profiles: &[PolicyProfile], default: Option<usize>) {
         let default = default.and_then(|default| profiles.get(default));
         let drafts = self.draft.clients.iter().chain(&self.draft.rules);
@@ -201,7 +204,8 @@ impl Checker<'_> {
     }
 }
 
-/// Why a rule for a profile below the default could lower the rank by what anyone can forge; `None` if it cannot.
+/// Why a rule for a profile below the default could lower the rank by what anyone can forge; `None` if it
+/// cannot.
 fn lowers_by_a_forgery(
     rule: &Rule,
     draft: &DraftRule,
@@ -283,7 +287,8 @@ fn unknown(named: &Field<String>, profiles: &[PolicyProfile]) -> Fault {
     named.place.fault(format!("no profile {:?}", named.value), format!("use {}", names.join(", ")))
 }
 
-/// The attributes that serve as keys, the best first. Sessions keep the first ones; almost all clients share the last ones.
+/// The attributes that serve as keys, the best first. Sessions keep the first ones; almost all clients share
+/// the last ones.
 const KEYS: &[Attribute] = &[
     Attribute::Fingerprint,
     Attribute::Psk,

@@ -22,23 +22,27 @@ use x509_cert::name::Name;
 /// A certificate with a serial number of any length, as the engine accepts it.
 type Certificate = CertificateInner<Raw>;
 
-/// What can be known about an authenticated client. The set is open: a new kind of identity adds attributes or claims.
+/// What can be known about an authenticated client. The set is open: a new kind of identity adds attributes
+/// or claims.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Attribute {
     /// How the client authenticated: `x509`, `raw_key`, `psk`, `vc`, `did` or `other`.
     Kind,
-    /// The common name of its certificate, where it is an identity ([`X509Identity::common_name`]); the paper's n. Another common name
-    /// is in doubt.
+    /// The common name of its certificate, where it is an identity ([`X509Identity::common_name`]); the
+    /// paper's n. Another common name is in doubt.
     Name,
-    /// An e-mail address in its certificate; the paper's e. It stands in an alternative name or, in old certificates, in the subject.
+    /// An e-mail address in its certificate; the paper's e. It stands in an alternative name or, in old
+    /// certificates, in the subject.
     Email,
     /// The whole subject, in the notation of RFC 4514.
     Subject,
-    /// The issuer of its certificate, in the same notation; the paper's s. Or the DID of the issuer of its verifiable credential.
+    /// The issuer of its certificate, in the same notation; the paper's s. Or the DID of the issuer of its
+    /// verifiable credential.
     Issuer,
-    /// SHA-256 of the public key of the authority that issued its certificate (SubjectPublicKeyInfo, in hexadecimal), on the path that
-    /// this side has verified. Unlike a text, another authority cannot have it.
+    /// SHA-256 of the public key of the authority that issued its certificate (SubjectPublicKeyInfo, in
+    /// hexadecimal), on the path that this side has verified. Unlike a text, another authority cannot have
+    /// it.
     IssuerKey,
     /// A DNS name among its alternative names, in lower case.
     Dns,
@@ -129,7 +133,8 @@ impl fmt::Display for Attribute {
     }
 }
 
-/// A client as a policy sees it: the paper's C = {name, e-mail, issuer, validity}, and whatever else its authentication proves.
+/// A client as a policy sees it: the paper's C = {name, e-mail, issuer, validity}, and whatever else its
+/// authentication proves.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Client {
     facts: Vec<(Attribute, String)>,
@@ -148,7 +153,8 @@ pub struct Client {
 }
 
 impl Client {
-    /// The client that has proved this identity. `validity` is the time span in which the engine's verdict on it holds, if it has a limit.
+    /// The client that has proved this identity. `validity` is the time span in which the engine's verdict on
+    /// it holds, if it has a limit.
     pub fn proven(identity: &PeerIdentity, validity: Option<Validity>) -> Self {
         let mut client = Self::of(identity);
         // Only the engine knows the end of a certificate of another type.
@@ -158,8 +164,8 @@ impl Client {
         client
     }
 
-    /// A client that has proved this identity, or claims it. What the identity has lost since the full handshake (a session ticket
-    /// carries no certificate) is unknown, which differs from absent.
+    /// A client that has proved this identity, or claims it. What the identity has lost since the full
+    /// handshake (a session ticket carries no certificate) is unknown, which differs from absent.
     pub fn of(identity: &PeerIdentity) -> Self {
         match identity {
             PeerIdentity::X509(id) => {
@@ -199,8 +205,8 @@ impl Client {
         }
     }
 
-    /// The client with a verifiable credential, and a key with this fingerprint. A claim that is a list has several values; numbers,
-    /// truth values and objects are written as JSON.
+    /// The client with a verifiable credential, and a key with this fingerprint. A claim that is a list has
+    /// several values; numbers, truth values and objects are written as JSON.
     fn of_credential(credential: &CredentialIdentity, key: &[u8]) -> Self {
         let mut client = Self::of_kind("vc");
         client.add(Attribute::Id, credential.did.to_string());
@@ -218,8 +224,8 @@ impl Client {
         client
     }
 
-    /// The client of an X.509 certificate in DER. `None` if it cannot be parsed. The caller verifies the certificate. Its issuer's key is
-    /// unknown: only a verified path tells it.
+    /// The client of an X.509 certificate in DER. `None` if it cannot be parsed. The caller verifies the
+    /// certificate. Its issuer's key is unknown: only a verified path tells it.
     pub fn from_certificate(der: &[u8]) -> Option<Self> {
         let id = X509Identity::of_leaf(&CertificateDer::from(der));
         Self::from_leaf(der, id.and_then(|id| id.common_name).as_deref())
@@ -299,8 +305,8 @@ impl Client {
         client
     }
 
-    /// The client as a session or an entry of the handshake cache names it: its certificate is gone. `keeps_details` says whether these
-    /// keep subject, issuer and e-mail addresses.
+    /// The client as a session or an entry of the handshake cache names it: its certificate is gone.
+    /// `keeps_details` says whether these keep subject, issuer and e-mail addresses.
     #[must_use]
     pub fn without_its_certificate(&self, keeps_details: bool) -> Self {
         use Attribute::{Email, Issuer, IssuerKey, Name, Subject};
@@ -318,8 +324,8 @@ impl Client {
         client
     }
 
-    /// Adds subject and issuer of a certificate. `name` is its common name, if this is an identity: a backend that is told another name
-    /// must not serve a client that the policy knows by this one.
+    /// Adds subject and issuer of a certificate. `name` is its common name, if this is an identity: a backend
+    /// that is told another name must not serve a client that the policy knows by this one.
     fn add_names(&mut self, subject: &Name, issuer: &Name, name: Option<&str>) {
         self.add(Attribute::Subject, subject.to_string());
         self.add(Attribute::Issuer, issuer.to_string());

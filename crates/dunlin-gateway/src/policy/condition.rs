@@ -16,8 +16,8 @@ use super::pattern::{Network, Pattern};
 pub enum Truth {
     /// It does not hold.
     No,
-    /// The server has not kept what would decide it, such as the issuer of a client that resumes a session. Or the client's certificate
-    /// says that it holds, but does not prove it.
+    /// The server has not kept what would decide it, such as the issuer of a client that resumes a session.
+    /// Or the client's certificate says that it holds, but does not prove it.
     Unknown,
     /// It holds.
     Yes,

@@ -23,7 +23,8 @@ pub enum Stage {
 pub enum Verdict {
     /// The server serves it under the profile.
     Serve,
-    /// The server renegotiates, under the profile of the decision, and demands the same certificate. No data passes before.
+    /// The server renegotiates, under the profile of the decision, and demands the same certificate. No data
+    /// passes before.
     Renegotiate,
     /// The server ends the connection with access_denied.
     Refuse,
@@ -46,8 +47,8 @@ pub struct Decision {
     pub stage: Stage,
     /// What becomes of the client.
     pub verdict: Verdict,
-    /// The profile that serves the client, or to which the connection renegotiates. For a refused client, the profile that it would
-    /// have needed.
+    /// The profile that serves the client, or to which the connection renegotiates. For a refused client, the
+    /// profile that it would have needed.
     pub profile: Arc<PolicyProfile>,
     /// The rule that decided; `None` if no rule matched.
     pub rule: Option<String>,
@@ -62,8 +63,8 @@ pub struct Decision {
 }
 
 impl Decision {
-    /// The name under which a counter adds up decisions: the rule's, or one name for all entries of the client table, of which there can be
-    /// a million.
+    /// The name under which a counter adds up decisions: the rule's, or one name for all entries of the
+    /// client table, of which there can be a million.
     pub fn label(&self) -> &str {
         match (&self.rule, self.is_by_client_table) {
             (None, _) => "default",
@@ -96,7 +97,8 @@ impl fmt::Display for Decision {
 pub struct Finished<'a> {
     /// The profile of [`Policy::before`] under which it ran.
     pub used: &'a PolicyProfile,
-    /// The client, if the handshake has authenticated it. After a resumption it is the client of the full handshake.
+    /// The client, if the handshake has authenticated it. After a resumption it is the client of the full
+    /// handshake.
     pub client: Option<&'a Client>,
     /// The hints of its ClientHello. The claims among them do not count any more.
     pub hints: &'a Hints,
@@ -131,7 +133,8 @@ impl Scope {
 struct Found<'a> {
     rule: Option<&'a Rule>,
     action: Action,
-    /// Whether the rule counts although a condition of it is unknown, because it is stronger than the rule that matches.
+    /// Whether the rule counts although a condition of it is unknown, because it is stronger than the rule
+    /// that matches.
     is_uncertain: bool,
 }
 
@@ -148,9 +151,10 @@ impl Rule {
 impl Policy {
     /// Chooses the profile for a ClientHello. `now_s` is the time in seconds since 1970.
     ///
-    /// All hints are unauthenticated. A profile below the anonymous default is chosen only by an identity that the profile makes the
-    /// client prove in this handshake; offers only raise the rank; a remembered address, a redirection or a network leads below the
-    /// default only to a profile that demands a certificate.
+    /// All hints are unauthenticated. A profile below the anonymous default is chosen only by an identity
+    /// that the profile makes the client prove in this handshake; offers only raise the rank; a remembered
+    /// address, a redirection or a network leads below the default only to a profile that demands a
+    /// certificate.
     pub fn before(&self, hints: &Hints, now_s: u64) -> Decision {
         let claim = hints.claim();
         let client = claim.map(|claim| &claim.client);
@@ -184,10 +188,12 @@ impl Policy {
         self.decision(Stage::Hello, verdict, Arc::clone(self.profile_of(&found)), &found, why)
     }
 
-    /// Checks the profile that was used against the identity that the handshake has proven. `now_s` is the time in seconds since 1970.
+    /// Checks the profile that was used against the identity that the handshake has proven. `now_s` is the
+    /// time in seconds since 1970.
     ///
-    /// The rank of the profile must be at least that of the identity's profile; without an identity, that of the anonymous default.
-    /// Otherwise the connection renegotiates, if it can and the policy allows it, or ends.
+    /// The rank of the profile must be at least that of the identity's profile; without an identity, that of
+    /// the anonymous default. Otherwise the connection renegotiates, if it can and the policy allows it, or
+    /// ends.
     pub fn after(&self, finished: &Finished<'_>, now_s: u64) -> Decision {
         let Finished { used, client, hints, is_resumed, turn } = *finished;
         let view = View { hello: Some(&hints.hello), address: hints.address, client, now_s };
@@ -232,8 +238,8 @@ impl Policy {
         Decision { next, ..self.decision(Stage::Finished, verdict, profile, &found, why) }
     }
 
-    /// Whether a rule refuses a client with this proven identity, under every profile. A rule that only may hold does not count.
-    /// `now_s` is the time in seconds since 1970.
+    /// Whether a rule refuses a client with this proven identity, under every profile. A rule that only may
+    /// hold does not count. `now_s` is the time in seconds since 1970.
     pub(crate) fn refuses(&self, client: &Client, hints: &Hints, now_s: u64) -> bool {
         let view = View { hello: Some(&hints.hello), address: hints.address, client: Some(client), now_s };
         let found = self.raised(&view, Scope::ByIdentity, &mut Vec::new());
@@ -254,7 +260,8 @@ impl Policy {
         turn == Turn::Possible && !is_resumed && has_certificate && is_allowed && target.has_12
     }
 
-    /// The first rule that matches, unless the rules within `base` lead to a stronger profile: the others may only raise the rank.
+    /// The first rule that matches, unless the rules within `base` lead to a stronger profile: the others may
+    /// only raise the rank.
     fn raised<'a>(&'a self, view: &View<'_>, base: Scope, notes: &mut Vec<String>) -> Found<'a> {
         let found = self.find(view, Scope::All);
         let base = self.find(view, base);
@@ -265,7 +272,8 @@ impl Policy {
         base
     }
 
-    /// The first rule within the scope that holds. If it cannot be known whether an earlier rule holds, the stronger of both counts.
+    /// The first rule within the scope that holds. If it cannot be known whether an earlier rule holds, the
+    /// stronger of both counts.
     fn find<'a>(&'a self, view: &View<'_>, scope: Scope) -> Found<'a> {
         let mut hit = None;
         let mut uncertain = view.client.and_then(|client| self.strongest_unknown(client));
@@ -291,8 +299,9 @@ impl Policy {
         }
     }
 
-    /// Whether only the certificate of a client can tell whether a profile of this rank may serve it: a rule that demands more, or
-    /// refuses the client, looks at an attribute that was not kept. `now_s` is the time in seconds since 1970.
+    /// Whether only the certificate of a client can tell whether a profile of this rank may serve it: a rule
+    /// that demands more, or refuses the client, looks at an attribute that was not kept. `now_s` is the time
+    /// in seconds since 1970.
     pub(super) fn needs_certificate(&self, client: &Client, rank: i32, now_s: u64) -> bool {
         let view = View { client: Some(client), now_s, ..View::default() };
         let is_too_strong = |rule: &Rule| self.rank_of(rule.action) > i64::from(rank);
@@ -311,7 +320,8 @@ impl Policy {
         false
     }
 
-    /// The strongest entry of the client table by an attribute of the client that was not kept. Any entry by it may hold.
+    /// The strongest entry of the client table by an attribute of the client that was not kept. Any entry by
+    /// it may hold.
     fn strongest_unknown(&self, client: &Client) -> Option<&Rule> {
         let unknown = self.index.strongest.iter().filter(|(attribute, _)| client.is_unknown(attribute));
         unknown.filter_map(|(_, entry)| self.rules.get(*entry)).max_by_key(|rule| self.rank_of(rule.action))
@@ -366,9 +376,10 @@ impl Policy {
         (!is_enough).then_some("the handshake would not prove who is calling")
     }
 
-    /// The strongest profile that can follow a HelloRetryRequest which the default cannot follow. The request took its suite from the hash
-    /// of the client's PSK, which turns out to be unknown, as a ticket is whose keys are gone. As by a remembered address, such a profile
-    /// demands a certificate if it is below the default. After Finished, the rank counts.
+    /// The strongest profile that can follow a HelloRetryRequest which the default cannot follow. The request
+    /// took its suite from the hash of the client's PSK, which turns out to be unknown, as a ticket is whose
+    /// keys are gone. As by a remembered address, such a profile demands a certificate if it is below the
+    /// default. After Finished, the rank counts.
     fn instead_of_default(&self, hints: &Hints, notes: &mut Vec<String>) -> Option<usize> {
         if hints.fits(self.default_profile()) || hints.hello.psk.is_none() {
             return None;

@@ -22,14 +22,16 @@ pub struct Explanation {
     pub attributes: Vec<(String, String)>,
     /// The rules, in their order, and those entries of the client table that share a value with the client.
     pub rules: Vec<RuleReport>,
-    /// What the HelloRetryRequest names with which a DTLS 1.3 listener demands a cookie. The profile has to support it.
+    /// What the HelloRetryRequest names with which a DTLS 1.3 listener demands a cookie. The profile has to
+    /// support it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub retry: Option<RetryReport>,
     /// The decision before the ServerHello, by the hints.
     pub before: DecisionReport,
     /// The decision after Finished, by the client's identity.
     pub after: DecisionReport,
-    /// The decision before the ServerHello of a later connection, in which a session names the client; `None` without a client.
+    /// The decision before the ServerHello of a later connection, in which a session names the client; `None`
+    /// without a client.
     pub later: Option<DecisionReport>,
 }
 
@@ -110,13 +112,14 @@ impl From<&Decision> for DecisionReport {
 }
 
 impl Policy {
-    /// Walks through the rules for a client with these hints, whose handshake proves `client`. `now_s` is the time in seconds since 1970.
+    /// Walks through the rules for a client with these hints, whose handshake proves `client`. `now_s` is the
+    /// time in seconds since 1970.
     pub fn explain(&self, hints: &Hints, client: Option<&Client>, now_s: u64) -> Explanation {
         self.explain_after(|_| Cookie::None, hints, client, now_s)
     }
 
-    /// As [`Self::explain`], over DTLS 1.3: the server first demands a cookie, and thereby names a suite. Without a ClientHello, the client
-    /// offers all that the profiles support.
+    /// As [`Self::explain`], over DTLS 1.3: the server first demands a cookie, and thereby names a suite.
+    /// Without a ClientHello, the client offers all that the profiles support.
     pub fn explain_over_dtls(
         self: &Arc<Self>,
         hints: &Hints,

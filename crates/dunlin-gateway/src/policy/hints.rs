@@ -14,8 +14,8 @@ use super::profile::PolicyProfile;
 /// Whether a connection can renegotiate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Turn {
-    /// It cannot: TLS 1.3, DTLS, no secure renegotiation (RFC 5746) or extended master secret (RFC 7627), HTTP/2 (RFC 9113 §9.2.1), or a
-    /// resumed session.
+    /// It cannot: TLS 1.3, DTLS, no secure renegotiation (RFC 5746) or extended master secret (RFC 7627),
+    /// HTTP/2 (RFC 9113 §9.2.1), or a resumed session.
     #[default]
     Impossible,
     /// It can, and has not.
@@ -134,9 +134,10 @@ pub enum Source {
 }
 
 impl Source {
-    /// Whether a handshake that uses this hint proves the identity that it names. Anyone can come from an address, or follow a
-    /// redirection of an unencrypted request. The engine may decide not to use a hint, for example a session under another server name.
-    /// The handshake then proves another identity, which [`super::Policy::after`] checks.
+    /// Whether a handshake that uses this hint proves the identity that it names. Anyone can come from an
+    /// address, or follow a redirection of an unencrypted request. The engine may decide not to use a hint,
+    /// for example a session under another server name. The handshake then proves another identity, which
+    /// [`super::Policy::after`] checks.
     pub const fn is_proved_by_the_handshake(self) -> bool {
         matches!(self, Self::Session | Self::Psk | Self::Cache)
     }
@@ -185,8 +186,8 @@ pub enum Cookie {
     None,
     /// The server has not sent its cookie yet, so it looks nothing up.
     Pending,
-    /// The client has returned it. A HelloRetryRequest named these parameters, which the handshake keeps (RFC 8446 §4.1.4). DTLS 1.2 and
-    /// TLS 1.2 bind none.
+    /// The client has returned it. A HelloRetryRequest named these parameters, which the handshake keeps (RFC
+    /// 8446 §4.1.4). DTLS 1.2 and TLS 1.2 bind none.
     Returned {
         /// The cipher suite.
         suite: Option<CipherSuite>,
@@ -211,8 +212,8 @@ pub struct Hints {
 }
 
 impl Hints {
-    /// The hints of a ClientHello for which the engine asks for a profile ([`dunlin::Question::ChooseProfile`]): it asks only when a
-    /// cookie that it demands was returned.
+    /// The hints of a ClientHello for which the engine asks for a profile
+    /// ([`dunlin::Question::ChooseProfile`]): it asks only when a cookie that it demands was returned.
     pub fn of(info: &ClientHelloInfo, address: IpAddr, claims: Vec<Claim>) -> Self {
         let (suite, group) = (info.retried_suite, info.retried_group);
         let cookie = match (suite, group) {

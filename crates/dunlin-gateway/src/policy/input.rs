@@ -60,8 +60,8 @@ pub fn client_from_pem(pem: &[u8]) -> Result<Client, InputError> {
 /// The largest content of a TLS record, in bytes (RFC 8446 §5.1).
 const MAX_CONTENT: usize = 1 << 14;
 
-/// Reads a ClientHello as a server's engine reads it. `packets` are the first bytes of a connection: records of TLS in any division, or
-/// datagrams of DTLS; or a handshake message of TLS without records.
+/// Reads a ClientHello as a server's engine reads it. `packets` are the first bytes of a connection: records
+/// of TLS in any division, or datagrams of DTLS; or a handshake message of TLS without records.
 ///
 /// # Errors
 /// The bytes are no ClientHello, an incomplete one, or one that the engine rejects.

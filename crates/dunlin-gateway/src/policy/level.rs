@@ -1,4 +1,5 @@
-//! Security levels of cipher suites and keys, after Table 1 of the paper CAN-SEAT, and ranks that contradict them.
+//! Security levels of cipher suites and keys, after Table 1 of the paper CAN-SEAT, and ranks that contradict
+//! them.
 
 use std::fmt;
 
@@ -14,7 +15,8 @@ use super::Policy;
 use super::profile::PolicyProfile;
 use crate::document::Fault;
 
-/// How long a suite or a key protects. The paper CAN-SEAT (Energies 2020, 13, 5777, Table 1) gives the least key length for each level.
+/// How long a suite or a key protects. The paper CAN-SEAT (Energies 2020, 13, 5777, Table 1) gives the least
+/// key length for each level.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum SecurityLevel {
@@ -62,8 +64,8 @@ impl SecurityLevel {
         Self::of_bits(bits, [160, 256, 512])
     }
 
-    /// The level of a suite, by the key length of its cipher. A MAC of SHA-1, a hash with 160 bits, is legacy. The hash of other suites only
-    /// derives keys.
+    /// The level of a suite, by the key length of its cipher. A MAC of SHA-1, a hash with 160 bits, is
+    /// legacy. The hash of other suites only derives keys.
     pub fn of_suite(suite: CipherSuite) -> Self {
         let name = suite.name().unwrap_or_default();
         let cipher = match name {
@@ -74,8 +76,8 @@ impl SecurityLevel {
         if name.ends_with("_SHA") { cipher.min(Self::Legacy) } else { cipher }
     }
 
-    /// The level of a public key, a SubjectPublicKeyInfo in DER; `None` for a key of an unknown kind. That of ML-DSA is the level of the
-    /// symmetric cipher to which FIPS 204 compares it.
+    /// The level of a public key, a SubjectPublicKeyInfo in DER; `None` for a key of an unknown kind. That of
+    /// ML-DSA is the level of the symmetric cipher to which FIPS 204 compares it.
     pub fn of_key(spki: &[u8]) -> Option<Self> {
         let spki = SubjectPublicKeyInfoRef::from_der(spki).ok()?;
         let curve = || spki.algorithm.parameters.and_then(|curve| curve.decode_as::<ObjectIdentifier>().ok());
@@ -125,8 +127,8 @@ impl PolicyProfile {
 }
 
 impl Policy {
-    /// Ranks that contradict the levels of suites or keys: of two profiles the one with the higher rank has the lower level. `weakest_key`
-    /// names the weakest key that a profile shows, and its level.
+    /// Ranks that contradict the levels of suites or keys: of two profiles the one with the higher rank has
+    /// the lower level. `weakest_key` names the weakest key that a profile shows, and its level.
     pub(crate) fn contradictions(
         &self,
         weakest_key: impl Fn(&PolicyProfile) -> Option<(SecurityLevel, String)>,

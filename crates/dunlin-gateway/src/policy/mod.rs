@@ -1,8 +1,8 @@
 //! Which profile a client gets, and why: rules over what its handshake proves and hints at (docs/policy.md).
 //!
-//! A [`Policy`] decides twice. [`Policy::before`] chooses a profile from the hints of the ClientHello, of which none is proven.
-//! [`Policy::after`] checks the profile against the identity that the finished handshake has proven. Both are pure functions: the
-//! caller supplies the time, and holds all state.
+//! A [`Policy`] decides twice. [`Policy::before`] chooses a profile from the hints of the ClientHello, of
+//! which none is proven. [`Policy::after`] checks the profile against the identity that the finished
+//! handshake has proven. Both are pure functions: the caller supplies the time, and holds all state.
 //!
 //! ```
 //! use dunlin_gateway::policy::{self, Claim, Client, Hints, Source, Verdict};
@@ -209,8 +209,9 @@ impl Policy {
         self.renegotiation
     }
 
-    /// The engine's configurations for these profiles. `build` makes the configuration of one ([`PolicyProfile::build`]); the default's
-    /// has the tickets, keys and cache in which the engine looks clients up.
+    /// The engine's configurations for these profiles. `build` makes the configuration of one
+    /// ([`PolicyProfile::build`]); the default's has the tickets, keys and cache in which the engine looks
+    /// clients up.
     ///
     /// # Errors
     /// Those of `build`, or the rule of [`ServerProfiles::new`] that a configuration breaks.

@@ -1,4 +1,5 @@
-//! The blacklist in the kernel: sets of nftables, so that packets of blocked networks do not reach the gateway.
+//! The blacklist in the kernel: sets of nftables, so that packets of blocked networks do not reach the
+//! gateway.
 
 use std::collections::HashMap;
 use std::io::{Read, Write};
@@ -23,7 +24,8 @@ const MAX_MESSAGE: u64 = 4096;
 /// The longest name of a table or set, in characters. The kernel takes longer ones.
 const MAX_NAME: usize = 64;
 
-/// Sets of nftables with the networks that a gateway has blocked. The administrator makes the sets and the rules that use them:
+/// Sets of nftables with the networks that a gateway has blocked. The administrator makes the sets and the
+/// rules that use them:
 ///
 /// ```text
 /// table inet dunlin {
@@ -52,8 +54,9 @@ pub struct NftSets {
 #[error("nftables: {0}")]
 pub struct NftError(String);
 
-/// What a gateway has told the kernel to block. Changes are made one after the other, each from what holds when its turn comes, so that the
-/// kernel ends with what the gateway blocks, in whatever order the changes were asked for.
+/// What a gateway has told the kernel to block. Changes are made one after the other, each from what holds
+/// when its turn comes, so that the kernel ends with what the gateway blocks, in whatever order the changes
+/// were asked for.
 #[derive(Default)]
 pub struct NftMirror(Mutex<Told>);
 
@@ -65,12 +68,14 @@ struct Told {
 }
 
 impl NftMirror {
-    /// Brings the kernel to what `present` returns: the sets, and the networks that they should have. It blocks until `nft` has ended, which
-    /// runs for some 1000 networks at once. Networks that could not be changed are tried again by the next call. Those that are left in
-    /// former sets stay there until their time is over.
+    /// Brings the kernel to what `present` returns: the sets, and the networks that they should have. It
+    /// blocks until `nft` has ended, which runs for some 1000 networks at once. Networks that could not be
+    /// changed are tried again by the next call. Those that are left in former sets stay there until their
+    /// time is over.
     ///
     /// # Errors
-    /// `nft` cannot be started or does not end in time, or its first message. If removals and additions fail, both.
+    /// `nft` cannot be started or does not end in time, or its first message. If removals and additions fail,
+    /// both.
     pub fn update(
         &self,
         present: impl FnOnce() -> (Option<NftSets>, Vec<Blocked>),
@@ -164,8 +169,9 @@ impl NftSets {
         format!("{removal}add element inet {table} {set} {{ {network} timeout {left_s}s }}\n")
     }
 
-    /// Runs `script` for all of these, in transactions of at most 1000 networks, and calls `done` for each that has happened. After a failed
-    /// transaction its halves are tried: a set that is full takes what it can. It ends at the first network that fails by itself.
+    /// Runs `script` for all of these, in transactions of at most 1000 networks, and calls `done` for each
+    /// that has happened. After a failed transaction its halves are tried: a set that is full takes what it
+    /// can. It ends at the first network that fails by itself.
     fn apply(
         &self,
         all: &[Blocked],

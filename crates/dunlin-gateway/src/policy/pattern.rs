@@ -6,13 +6,13 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 /// The longest pattern, in characters.
 pub(super) const MAX_PATTERN: usize = 256;
 
-/// The longest value that a pattern with wildcards is compared with, in characters. Values of certificates and PSKs can be longer, and
-/// the time of a comparison grows with the product of both lengths.
+/// The longest value that a pattern with wildcards is compared with, in characters. Values of certificates
+/// and PSKs can be longer, and the time of a comparison grows with the product of both lengths.
 pub(super) const MAX_VALUE: usize = 2048;
 
-/// A text with wildcards: `*` matches any characters up to the field's separator, `**` any characters, `?` one other than the
-/// separator. In a field whose separator is a comma, a backslash and the character behind it are one character, which no separator or
-/// wildcard equals in part (RFC 4514 §2.4).
+/// A text with wildcards: `*` matches any characters up to the field's separator, `**` any characters, `?`
+/// one other than the separator. In a field whose separator is a comma, a backslash and the character behind
+/// it are one character, which no separator or wildcard equals in part (RFC 4514 §2.4).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Pattern {
     text: String,
@@ -125,8 +125,8 @@ pub struct Network {
 }
 
 impl Network {
-    /// The network of this address with a prefix of this length, in bits. A longer prefix than the address has bits stands for the
-    /// address alone. IPv4 addresses that are mapped to IPv6 become IPv4 addresses.
+    /// The network of this address with a prefix of this length, in bits. A longer prefix than the address
+    /// has bits stands for the address alone. IPv4 addresses that are mapped to IPv6 become IPv4 addresses.
     pub fn of(address: IpAddr, prefix: u8) -> Self {
         match address.to_canonical() {
             IpAddr::V4(v4) => {

@@ -19,7 +19,8 @@ pub enum Demand {
     Nothing,
     /// The server requests a certificate, and serves clients without one.
     Request,
-    /// The server demands a certificate or raw public key, in this handshake or in the one that a session stems from.
+    /// The server demands a certificate or raw public key, in this handshake or in the one that a session
+    /// stems from.
     Certificate,
     /// The client must prove a pre-shared key.
     Psk,
@@ -48,7 +49,8 @@ impl Demand {
     }
 }
 
-/// A named set of parameters. Lists are in order of preference; an empty one stands for the library's defaults.
+/// A named set of parameters. Lists are in order of preference; an empty one stands for the library's
+/// defaults.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PolicyProfile {
     /// Its name.
@@ -67,18 +69,23 @@ pub struct PolicyProfile {
     pub signature_schemes: Vec<SignatureScheme>,
     /// The certificates to present, by their names in the gateway's configuration.
     pub certificates: Vec<String>,
-    /// Whether a renegotiation to this profile shows its own certificate ([`dunlin::ServerConfig::with_certificate_change`]). Otherwise
-    /// it shows the certificate of the first handshake again.
+    /// Whether a renegotiation to this profile shows its own certificate
+    /// ([`dunlin::ServerConfig::with_certificate_change`]). Otherwise it shows the certificate of the first
+    /// handshake again.
     pub changes_certificate: bool,
-    /// Whether sessions and caches keep subject, issuer and e-mail addresses of clients, since a rule looks at them.
+    /// Whether sessions and caches keep subject, issuer and e-mail addresses of clients, since a rule looks
+    /// at them.
     pub keeps_details: bool,
     /// How a client must authenticate.
     pub client: Demand,
-    /// How long a session can be resumed, in seconds. `None` stands for the library's default; 0 for no resumption.
+    /// How long a session can be resumed, in seconds. `None` stands for the library's default; 0 for no
+    /// resumption.
     pub session_lifetime_s: Option<u32>,
-    /// How long the handshake cache keeps a client's certificate, in seconds. `None` stands for the gateway's default; 0 for not at all.
+    /// How long the handshake cache keeps a client's certificate, in seconds. `None` stands for the gateway's
+    /// default; 0 for not at all.
     pub cache_lifetime_s: Option<u32>,
-    /// How long the gateway remembers from which address a client of this profile came, in seconds; 0 for not at all.
+    /// How long the gateway remembers from which address a client of this profile came, in seconds; 0 for not
+    /// at all.
     pub address_lifetime_s: u32,
 }
 
@@ -100,8 +107,8 @@ impl PolicyProfile {
         self.tls13().into_iter().map(|suite| (suite.id, suite.hash.algorithm())).collect()
     }
 
-    /// The hash of the suite with which a handshake goes on under the profile: that of the HelloRetryRequest, or its first one that the
-    /// client offers.
+    /// The hash of the suite with which a handshake goes on under the profile: that of the HelloRetryRequest,
+    /// or its first one that the client offers.
     pub(super) fn hash_with(&self, cookie: &Cookie, hello: &Hello) -> Option<HashAlgorithm> {
         let is_chosen = |suite: &CipherSuite| match cookie {
             Cookie::Returned { suite: Some(named), .. } => named == suite,
@@ -149,7 +156,8 @@ impl PolicyProfile {
         !matches!(self.client, Demand::Certificate)
     }
 
-    /// The engine's profile with these parameters. `credentials` are those of [`Self::certificates`], in their order.
+    /// The engine's profile with these parameters. `credentials` are those of [`Self::certificates`], in
+    /// their order.
     ///
     /// # Errors
     /// The parameters contradict each other or the credentials; the error says which.

@@ -1,5 +1,6 @@
-//! The HelloRetryRequest of a DTLS 1.3 listener. It names a suite before the gateway may look anything up, and only profiles with this suite
-//! can follow. So it is chosen among the profiles that the policy can give to a ClientHello by its own bytes.
+//! The HelloRetryRequest of a DTLS 1.3 listener. It names a suite before the gateway may look anything up,
+//! and only profiles with this suite can follow. So it is chosen among the profiles that the policy can give
+//! to a ClientHello by its own bytes.
 
 use std::cmp::Reverse;
 use std::collections::HashSet;
@@ -15,8 +16,8 @@ use super::hints::{Cookie, Hello, Hints, OfferedPsk};
 use super::{Action, Policy, Rule};
 use crate::document::Fault;
 
-/// The longest identity of a pre-shared key that rules are compared with before the cookie, in bytes: as long as a name may be in a key
-/// file. Each comparison costs time, and the sender's address may be forged.
+/// The longest identity of a pre-shared key that rules are compared with before the cookie, in bytes: as long
+/// as a name may be in a key file. Each comparison costs time, and the sender's address may be forged.
 const MAX_IDENTITY: usize = 255;
 
 /// A policy's choice for each ClientHello.
@@ -48,13 +49,14 @@ impl RetryPolicy {
         Self { offers: offers.collect(), policy }
     }
 
-    /// The suite and the group for a ClientHello: of the first profiles in question with the hash of the client's first PSK, or else of the
-    /// first with any common suite.
+    /// The suite and the group for a ClientHello: of the first profiles in question with the hash of the
+    /// client's first PSK, or else of the first with any common suite.
     pub(super) fn choose_for(&self, hello: &Hello) -> Option<RetryChoice> {
         self.choose_by(hello, hello)
     }
 
-    /// As [`Self::choose_for`], for a client that offers what any profile supports, whatever rules say about offers.
+    /// As [`Self::choose_for`], for a client that offers what any profile supports, whatever rules say about
+    /// offers.
     pub(super) fn choose_for_any(&self, hello: &Hello) -> Option<RetryChoice> {
         self.choose_by(hello, &Hello { psk: hello.psk.clone(), ..self.everything() })
     }
@@ -119,9 +121,10 @@ const fn keeps_shares(hello: &Hello) -> bool {
 }
 
 impl Policy {
-    /// The profiles that this ClientHello may get by its own bytes, by their numbers, the preferred ones first: those of an external
-    /// pre-shared key with its identity; that of a client about which nothing is known; then each of the others by rank, for a client that
-    /// a session, an entry of the handshake cache or its address will name.
+    /// The profiles that this ClientHello may get by its own bytes, by their numbers, the preferred ones
+    /// first: those of an external pre-shared key with its identity; that of a client about which nothing is
+    /// known; then each of the others by rank, for a client that a session, an entry of the handshake cache
+    /// or its address will name.
     fn in_question_before_the_cookie(&self, hello: &Hello) -> Vec<Vec<usize>> {
         let stranger = Hints { hello: hello.clone(), cookie: Cookie::Pending, ..Hints::default() };
         let of_stranger = self.before(&stranger, 0).profile;
@@ -137,8 +140,8 @@ impl Policy {
             .collect()
     }
 
-    /// The profiles that rules give, or may give, to the external pre-shared key of this ClientHello. The device and the address are unknown
-    /// before the cookie.
+    /// The profiles that rules give, or may give, to the external pre-shared key of this ClientHello. The
+    /// device and the address are unknown before the cookie.
     fn of_external_psk(&self, hello: &Hello, psk: &OfferedPsk, of_stranger: usize) -> Vec<usize> {
         let Some(identity) = psk.external.as_ref().filter(|identity| identity.len() <= MAX_IDENTITY) else {
             return vec![];
@@ -150,7 +153,8 @@ impl Policy {
         for rule in self.in_question(&view) {
             match (rule.holds_before_the_cookie(&view), rule.action) {
                 (Truth::No, _) | (Truth::Unknown, Action::Refuse) => {}
-                // Many rules may give one profile, and each profile costs time before the client has shown its address.
+                // Many rules may give one profile, and each profile costs time before the client has shown
+                // its address.
                 (Truth::Unknown, Action::Use(profile)) if possible.contains(&profile) => {}
                 (Truth::Unknown, Action::Use(profile)) => possible.push(profile),
                 (Truth::Yes, Action::Use(profile)) => {
@@ -177,8 +181,9 @@ fn fits_psk(condition: &Condition) -> bool {
 }
 
 impl RetryPolicy {
-    /// The profiles that a rule gives, but that no client gets over DTLS 1.3 if it offers all suites: before the cookie, neither an offer
-    /// nor a pre-shared key leads to them, and they lack the suite of the HelloRetryRequest.
+    /// The profiles that a rule gives, but that no client gets over DTLS 1.3 if it offers all suites: before
+    /// the cookie, neither an offer nor a pre-shared key leads to them, and they lack the suite of the
+    /// HelloRetryRequest.
     pub(crate) fn unreachable(&self) -> Vec<Fault> {
         let (policy, everything) = (&self.policy, self.everything());
         let of_default =

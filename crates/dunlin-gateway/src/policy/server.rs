@@ -17,8 +17,9 @@ use super::{AddressTable, Policy};
 
 /// A policy, and a configuration of the engine for each of its profiles.
 ///
-/// A server accepts connections with [`ServerProfiles::server`], and answers [`dunlin::Question::ChooseProfile`] by [`Self::choose`] and
-/// [`dunlin::Question::ProfileOf`] by [`Self::profile_of`]. A connection keeps the hints of the first answer for the second one.
+/// A server accepts connections with [`ServerProfiles::server`], and answers
+/// [`dunlin::Question::ChooseProfile`] by [`Self::choose`] and [`dunlin::Question::ProfileOf`] by
+/// [`Self::profile_of`]. A connection keeps the hints of the first answer for the second one.
 #[derive(Clone)]
 pub struct PolicyServer {
     policy: Arc<Policy>,
@@ -46,8 +47,9 @@ pub struct Answered {
 }
 
 impl PolicyServer {
-    /// The configurations of this policy. `build` makes one ([`PolicyProfile::build`]); that of the default profile has the tickets, keys
-    /// and cache in which the engine looks clients up. A client whose certificate a rule needs is not taken from the handshake cache.
+    /// The configurations of this policy. `build` makes one ([`PolicyProfile::build`]); that of the default
+    /// profile has the tickets, keys and cache in which the engine looks clients up. A client whose
+    /// certificate a rule needs is not taken from the handshake cache.
     ///
     /// # Errors
     /// Those of `build`, or the rule of [`ServerProfiles::new`] that a configuration breaks.
@@ -65,8 +67,9 @@ impl PolicyServer {
         Ok(Self { policy, profiles, unauthenticated: None })
     }
 
-    /// Gives redirected clients the profile of the client whom they name without a proof, as the paper CAN-SEAT does. Anyone can name any
-    /// client, so this is for measurements only. `build` makes a configuration that requests no certificate and has no sessions.
+    /// Gives redirected clients the profile of the client whom they name without a proof, as the paper
+    /// CAN-SEAT does. Anyone can name any client, so this is for measurements only. `build` makes a
+    /// configuration that requests no certificate and has no sessions.
     ///
     /// # Errors
     /// Those of [`Self::new`].
@@ -94,8 +97,10 @@ impl PolicyServer {
         &self.profiles
     }
 
-    /// The configuration for a ClientHello that came from `address`, and the hints that the connection keeps. `addresses` are the
-    /// remembered ones, and `redirected` is the client that the server has redirected to the name in this ClientHello. The rank of a session that the client names does not matter here: the engine checks it when it resumes.
+    /// The configuration for a ClientHello that came from `address`, and the hints that the connection keeps.
+    /// `addresses` are the remembered ones, and `redirected` is the client that the server has redirected to
+    /// the name in this ClientHello. The rank of a session that the client names does not matter here: the
+    /// engine checks it when it resumes.
     pub fn choose(
         &self,
         info: &ClientHelloInfo,
@@ -123,10 +128,11 @@ impl PolicyServer {
         (Answered { decision, config, is_unauthenticated: unauthenticated.is_some() }, hints)
     }
 
-    /// The configuration that belongs to an authenticated client. The engine compares its rank with that of the profile in use, and
-    /// renegotiates if the decision says so and the connection can. `used` is the profile in use as [`Self::choose`] has answered it: a
-    /// profile of the same name may be another one since then. Before a resumption ([`IdentifiedClient::is_proven`] is false), a refusal
-    /// only means that the session is not resumed: a full handshake follows, with a decision of its own.
+    /// The configuration that belongs to an authenticated client. The engine compares its rank with that of
+    /// the profile in use, and renegotiates if the decision says so and the connection can. `used` is the
+    /// profile in use as [`Self::choose`] has answered it: a profile of the same name may be another one
+    /// since then. Before a resumption ([`IdentifiedClient::is_proven`] is false), a refusal only means that
+    /// the session is not resumed: a full handshake follows, with a decision of its own.
     pub fn profile_of(
         &self,
         client: &IdentifiedClient,
@@ -141,7 +147,8 @@ impl PolicyServer {
         let finished = Finished { used, client: Some(&described), hints, is_resumed, turn };
         let decision = self.policy.after(&finished, now.unix_ms / 1000);
         let config = match decision.verdict {
-            // A session of too low a rank is not resumed, and a full handshake follows: the profile that it needs says so.
+            // A session of too low a rank is not resumed, and a full handshake follows: the profile that it
+            // needs says so.
             Verdict::Refuse if client.is_proven || decision.profile.rank <= used.rank => None,
             _ => self.config(&decision),
         };

@@ -18,7 +18,8 @@ use super::{Policy, sqlite};
 use crate::clock::now_s;
 use crate::document::{Fault, Faults};
 
-/// The policy in force. Handshakes read it without waiting; [`Self::poll`] replaces it when its file or database has changed.
+/// The policy in force. Handshakes read it without waiting; [`Self::poll`] replaces it when its file or
+/// database has changed.
 ///
 /// Several gateways can share the file or database: each one polls it.
 pub struct LivePolicy {
@@ -34,7 +35,8 @@ pub struct LivePolicy {
 pub struct Version {
     /// Since when the gateway has it in force, in seconds since 1970.
     pub since_s: u64,
-    /// SHA-256 of a TOML file, as `sha256sum` shows it. Gateways that share a file can be compared by it. `None` for a database.
+    /// SHA-256 of a TOML file, as `sha256sum` shows it. Gateways that share a file can be compared by it.
+    /// `None` for a database.
     pub sha256: Option<[u8; 32]>,
 }
 
@@ -76,8 +78,8 @@ pub enum Reload {
 }
 
 impl LivePolicy {
-    /// Reads a policy for the first time. A file with SQLite's magic bytes, or with the extension `.db`, `.sqlite` or `.sqlite3`, is a
-    /// database; any other file is TOML.
+    /// Reads a policy for the first time. A file with SQLite's magic bytes, or with the extension `.db`,
+    /// `.sqlite` or `.sqlite3`, is a database; any other file is TOML.
     ///
     /// # Errors
     /// The file cannot be read, or all its faults.
@@ -110,14 +112,14 @@ impl LivePolicy {
         self.outcome.load().faults.clone()
     }
 
-    /// Reads the file or database again if it has changed, and puts the new policy in force if it has no fault. It blocks, so a server
-    /// calls it from a thread of its own, for example every second.
+    /// Reads the file or database again if it has changed, and puts the new policy in force if it has no
+    /// fault. It blocks, so a server calls it from a thread of its own, for example every second.
     pub fn poll(&self) -> Reload {
         self.poll_with(|_| Ok(()))
     }
 
-    /// Does the same, but asks `accept` first. If that finds a fault, such as a certificate that the gateway does not have, the previous
-    /// policy stays in force.
+    /// Does the same, but asks `accept` first. If that finds a fault, such as a certificate that the gateway
+    /// does not have, the previous policy stays in force.
     pub fn poll_with(&self, accept: impl FnOnce(&Arc<Policy>) -> Result<(), Faults>) -> Reload {
         let mut source = self.source.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(changed) = source.changed(&self.path) else { return Reload::Unchanged };
@@ -163,7 +165,8 @@ impl Source {
                 let text = match text(path) {
                     Ok(text) => text,
                     Err(faults) => {
-                        // Try again although the file has not changed: this program may have been short of file descriptors.
+                        // Try again although the file has not changed: this program may have been short of
+                        // file descriptors.
                         (*stamp, *content) = (None, None);
                         return Some(Err(faults));
                     }

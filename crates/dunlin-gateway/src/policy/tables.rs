@@ -1,4 +1,5 @@
-//! What a gateway remembers about handshakes: those of open connections, and from which address each client came.
+//! What a gateway remembers about handshakes: those of open connections, and from which address each client
+//! came.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -29,8 +30,8 @@ pub struct Handshakes {
     pub until_s: u64,
 }
 
-/// The paper's handshake information table: the handshakes of each connection, by the client's address and port. Its size is bounded, and
-/// the entry that was used longest ago makes room.
+/// The paper's handshake information table: the handshakes of each connection, by the client's address and
+/// port. Its size is bounded, and the entry that was used longest ago makes room.
 pub struct HandshakeTable {
     capacity: usize,
     lifetime_s: u64,
@@ -38,12 +39,14 @@ pub struct HandshakeTable {
 }
 
 impl HandshakeTable {
-    /// A table for this many connections, at least one. An entry lives for `lifetime_s` seconds after its last change.
+    /// A table for this many connections, at least one. An entry lives for `lifetime_s` seconds after its
+    /// last change.
     pub fn new(capacity: usize, lifetime_s: u64) -> Self {
         Self { capacity: capacity.max(1), lifetime_s, entries: Mutex::default() }
     }
 
-    /// Counts a handshake that begins. Returns its number on this connection, from 1. All times are in seconds, from any epoch.
+    /// Counts a handshake that begins. Returns its number on this connection, from 1. All times are in
+    /// seconds, from any epoch.
     pub fn begin(&self, peer: SocketAddr, now_s: u64) -> u32 {
         self.change(peer, now_s, |entry| {
             entry.begun = entry.begun.saturating_add(1);
@@ -96,12 +99,13 @@ impl HandshakeTable {
 
 /// From which address each client came last. An address is a hint ([`Source::Address`]), never a proof.
 ///
-/// Only clients whose profile demands a certificate are remembered, for [`PolicyProfile::address_lifetime_s`]. If clients share an address,
-/// the one with the strongest profile is remembered: a hint to a weaker profile would make its handshake fail. After a handshake that
-/// failed by such a hint, the address gives none for this time, since clients without a certificate may share it.
+/// Only clients whose profile demands a certificate are remembered, for
+/// [`PolicyProfile::address_lifetime_s`]. If clients share an address, the one with the strongest profile is
+/// remembered: a hint to a weaker profile would make its handshake fail. After a handshake that failed by
+/// such a hint, the address gives none for this time, since clients without a certificate may share it.
 ///
-/// Several gateways can have the same table: each passes its [`changes`](Self::changes) on to the others, which
-/// [learn](Self::learn) them.
+/// Several gateways can have the same table: each passes its [`changes`](Self::changes) on to the others,
+/// which [learn](Self::learn) them.
 pub struct AddressTable {
     capacity: usize,
     entries: Mutex<LinkedHashMap<IpAddr, Remembered>>,
@@ -147,7 +151,8 @@ impl AddressTable {
         self.is_shared.store(true, Ordering::Relaxed);
     }
 
-    /// The changes since the last call, for other gateways; the newest 16,384, and none before [`share`](Self::share).
+    /// The changes since the last call, for other gateways; the newest 16,384, and none before
+    /// [`share`](Self::share).
     pub fn changes(&self) -> Vec<AddressChange> {
         let changes = std::mem::take(&mut *locked(&self.changes));
         let change = |(address, Remembered { client, rank, until_s })| AddressChange {
@@ -168,7 +173,8 @@ impl AddressTable {
         }
     }
 
-    /// Learns a change of another gateway. It obeys the same rules as [`Self::remember`], and `max_lifetime_s` bounds how long it is good.
+    /// Learns a change of another gateway. It obeys the same rules as [`Self::remember`], and
+    /// `max_lifetime_s` bounds how long it is good.
     pub fn learn(&self, change: AddressChange, max_lifetime_s: u64, now_s: u64) {
         let AddressChange { address, client, rank, until_s } = change;
         let address = address.to_canonical();
@@ -201,8 +207,9 @@ impl AddressTable {
         }
     }
 
-    /// Remembers the client of a finished handshake. `profile` is the one that its identity demands: [`Decision::next`], or else
-    /// [`Decision::profile`]. Returns whether the client is remembered. All times are in seconds, from any epoch.
+    /// Remembers the client of a finished handshake. `profile` is the one that its identity demands:
+    /// [`Decision::next`], or else [`Decision::profile`]. Returns whether the client is remembered. All times
+    /// are in seconds, from any epoch.
     pub fn remember(&self, address: IpAddr, client: &Client, profile: &PolicyProfile, now_s: u64) -> bool {
         let has_certificate = client.values(&Attribute::Kind).any(|kind| kind != "psk");
         if profile.client != Demand::Certificate || !has_certificate || profile.address_lifetime_s == 0 {
@@ -260,8 +267,8 @@ impl AddressTable {
         }
     }
 
-    /// Notes that a handshake failed whose profile was chosen by this address. Until the entry expires, the address gives no hint, so that
-    /// clients that share it do not fail in turn.
+    /// Notes that a handshake failed whose profile was chosen by this address. Until the entry expires, the
+    /// address gives no hint, so that clients that share it do not fail in turn.
     pub fn misled(&self, address: IpAddr) {
         let address = address.to_canonical();
         if let Some(entry) = locked(&self.entries).get_mut(&address) {

@@ -9,10 +9,12 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::tcp::First;
 
-/// How much is read before it is written, in bytes: the content of four records of TLS. The buffer is on the stack.
+/// How much is read before it is written, in bytes: the content of four records of TLS. The buffer is on the
+/// stack.
 const BUFFER: usize = 64 << 10;
 
-/// A direction. It holds data only while its receiver takes no more, at most [`BUFFER`] bytes, so that an idle connection has no buffer.
+/// A direction. It holds data only while its receiver takes no more, at most [`BUFFER`] bytes, so that an
+/// idle connection has no buffer.
 #[derive(Default)]
 pub(super) struct Flow {
     /// Data that the receiver has not taken yet, from `at` on.
@@ -43,8 +45,9 @@ impl Flow {
         Self { rest: first.bytes, progress, ..Self::default() }
     }
 
-    /// Passes data on as far as both sides allow, and lets other tasks run after each full buffer: a connection with much data must not
-    /// delay those with little. Ready when the sender has ended and the receiver knows.
+    /// Passes data on as far as both sides allow, and lets other tasks run after each full buffer: a
+    /// connection with much data must not delay those with little. Ready when the sender has ended and the
+    /// receiver knows.
     ///
     /// # Errors
     /// One of the sides failed.

@@ -1,6 +1,8 @@
-//! TLS to HTTP/1.1: requests get headers with the client's identity, and pass to a connection of their own client to the backend.
+//! TLS to HTTP/1.1: requests get headers with the client's identity, and pass to a connection of their own
+//! client to the backend.
 //!
-//! A backend connection serves one client only, so that a fault in the framing of a message cannot mix up clients.
+//! A backend connection serves one client only, so that a fault in the framing of a message cannot mix up
+//! clients.
 
 use std::convert::Infallible;
 use std::io;
@@ -47,7 +49,8 @@ const CLIENT_CLAIMS: HeaderName = HeaderName::from_static("dunlin-client-claims"
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 
-/// What only the gateway may say, and what applications take for it: who the client is, and for which host it asks.
+/// What only the gateway may say, and what applications take for it: who the client is, and for which host it
+/// asks.
 const OWN: [&str; 12] = [
     "client-cert",
     "client-cert-chain",
@@ -63,11 +66,12 @@ const OWN: [&str; 12] = [
     "x-rewrite-url",
 ];
 
-/// The headers that begin so are the gateway's, too. Many frameworks believe `X-Forwarded-Host`, and some proxies `X-Forwarded`.
+/// The headers that begin so are the gateway's, too. Many frameworks believe `X-Forwarded-Host`, and some
+/// proxies `X-Forwarded`.
 const OWN_PREFIX: &str = "x-forwarded";
 
-/// Whether only the gateway may send this header. A backend that turns headers into variables, as CGI does, may take every character for
-/// `_` that is no letter or digit.
+/// Whether only the gateway may send this header. A backend that turns headers into variables, as CGI does,
+/// may take every character for `_` that is no letter or digit.
 fn is_own(name: &HeaderName) -> bool {
     let letter = |c: char| if c.is_ascii_alphanumeric() { c } else { '-' };
     let name: String = name.as_str().chars().map(letter).collect();
@@ -88,10 +92,12 @@ const HOP_BY_HOP: [&str; 8] = [
     "upgrade",
 ];
 
-/// The only protocol to which a connection may switch. In others, such as HTTP/2, a client could say who it is.
+/// The only protocol to which a connection may switch. In others, such as HTTP/2, a client could say who it
+/// is.
 const WEBSOCKET: HeaderValue = HeaderValue::from_static("websocket");
 
-/// The longest `Client-Cert-Chain`, in bytes. Backends limit their headers; a longer chain is left out, and the leaf is still there.
+/// The longest `Client-Cert-Chain`, in bytes. Backends limit their headers; a longer chain is left out, and
+/// the leaf is still there.
 const MAX_CHAIN: usize = 16 << 10;
 
 /// The longest `Dunlin-Client-Claims`, in bytes. Longer claims are left out.
@@ -228,8 +234,8 @@ pub(crate) struct Served {
     pub(crate) to_client: u64,
 }
 
-/// Serves the requests of a client until it ends. Once the first of `stops` is ready, the request in progress is the last one; the second one
-/// ends it.
+/// Serves the requests of a client until it ends. Once the first of `stops` is ready, the request in progress
+/// is the last one; the second one ends it.
 pub(crate) async fn serve<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     client: S,
     exchange: Arc<Exchange>,
@@ -292,7 +298,8 @@ pub(crate) async fn serve<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
         }
         Err(end) => {
             if matches!(end, End::Idle | End::Stopped) {
-                // Between requests, the client gets a close_notify. A response that is not complete is cut off.
+                // Between requests, the client gets a close_notify. A response that is not complete is cut
+                // off.
                 connection.as_mut().graceful_shutdown();
                 let _ = timeout(CLOSE_PATIENCE, connection).await;
             }
@@ -364,8 +371,9 @@ impl Exchange {
         if let Some(mut sender) = kept.take()
             && sender.ready().await.is_ok()
         {
-            // The backend may close an idle connection at any time. hyper returns a request that it has not begun to write, which goes over a
-            // new connection. A request that it has begun to write is lost with the connection: the client gets an error.
+            // The backend may close an idle connection at any time. hyper returns a request that it has not
+            // begun to write, which goes over a new connection. A request that it has begun to write is lost
+            // with the connection: the client gets an error.
             match sender.try_send_request(request).await {
                 Ok(response) => {
                     *kept = Some(sender);
@@ -412,7 +420,8 @@ impl Exchange {
     /// Replaces what only the gateway may say, and removes what concerns the client's connection.
     fn rewrite(&self, request: &mut Request<Incoming>, host: Option<&Authority>, asks_to_switch: bool) {
         *request.version_mut() = Version::HTTP_11;
-        // hyper would write the fields that are inserted below with the client's spelling, and some backends know only one.
+        // hyper would write the fields that are inserted below with the client's spelling, and some backends
+        // know only one.
         request.extensions_mut().clear();
         *request.uri_mut() = target::origin_form(request.uri());
         let headers = request.headers_mut();
@@ -474,7 +483,8 @@ fn strip(headers: &mut HeaderMap) {
     }
 }
 
-/// Checks the transfer codings of a request. Its content passes without them, and only hyper's chunks are taken off.
+/// Checks the transfer codings of a request. Its content passes without them, and only hyper's chunks are
+/// taken off.
 fn check_coding(headers: &HeaderMap) -> Result<(), Refusal> {
     match is_coded(headers) {
         Coded::Not | Coded::Chunked => Ok(()),
@@ -518,7 +528,8 @@ fn is_coded(headers: &HeaderMap) -> Coded {
     for value in headers.get_all(TRANSFER_ENCODING) {
         for coding in value.as_bytes().split(|byte| *byte == b',') {
             match coding.trim_ascii() {
-                // An empty element is among the others: hyper decides by the last one, whatever RFC 9110 §5.6.1 says.
+                // An empty element is among the others: hyper decides by the last one, whatever RFC 9110
+                // §5.6.1 says.
                 coding if coding.eq_ignore_ascii_case(b"chunked") => chunked += 1,
                 _ => return Coded::Otherwise,
             }

@@ -15,7 +15,8 @@ use tokio::time::timeout;
 
 use crate::sockets;
 
-/// Connects to the backend `to`, at the first of its addresses that answers. The error comes with its class for the metrics.
+/// Connects to the backend `to`, at the first of its addresses that answers. The error comes with its class
+/// for the metrics.
 pub(crate) async fn connect(to: &str, within: Duration) -> Result<TcpStream, (&'static str, io::Error)> {
     let connecting = async {
         let (host, port) = addresses::split(to)?;

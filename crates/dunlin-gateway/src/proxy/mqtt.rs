@@ -1,7 +1,8 @@
-//! MQTT: the user name of a CONNECT packet becomes the client's proven identity. The rest of a connection is passed on unchanged.
+//! MQTT: the user name of a CONNECT packet becomes the client's proven identity. The rest of a connection is
+//! passed on unchanged.
 //!
-//! MQTT 3.1, 3.1.1 (OASIS 2014) and 5 (OASIS 2019). A user name, a password and authentication data of the client never reach the broker:
-//! it would take them for the gateway's statement.
+//! MQTT 3.1, 3.1.1 (OASIS 2014) and 5 (OASIS 2019). A user name, a password and authentication data of the
+//! client never reach the broker: it would take them for the gateway's statement.
 
 use std::io;
 use std::time::Duration;
@@ -18,11 +19,13 @@ const FLAG_USER_NAME: u8 = 0x80;
 
 /// The type of a CONNACK packet with its reserved flags.
 const CONNACK: u8 = 0x20;
-/// The bit of the level by which bridges of Mosquitto and others say that they are one. Brokers then keep the retain flag of messages.
+/// The bit of the level by which bridges of Mosquitto and others say that they are one. Brokers then keep the
+/// retain flag of messages.
 const BRIDGE: u8 = 0x80;
 /// The longest text or binary data of MQTT, in bytes (§1.5.4).
 const MAX_TEXT: usize = u16::MAX as usize;
-/// The longest idle time that a keep alive can demand. A keep alive has up to 18 hours, and a client that is gone would keep its place.
+/// The longest idle time that a keep alive can demand. A keep alive has up to 18 hours, and a client that is
+/// gone would keep its place.
 const MAX_KEPT_ALIVE: Duration = Duration::from_secs(3 * 60 * 60);
 
 /// Why the gateway does not pass a client's first packet on.
@@ -48,8 +51,8 @@ pub(crate) enum ConnectError {
 }
 
 impl ConnectError {
-    /// The CONNACK packet for a client whose CONNECT packet cannot be read further (MQTT 5 §3.1.2.2, [MQTT-3.1.2-2] of MQTT 3.1.1). Others
-    /// get none (MQTT 5 §4.13).
+    /// The CONNACK packet for a client whose CONNECT packet cannot be read further (MQTT 5 §3.1.2.2,
+    /// [MQTT-3.1.2-2] of MQTT 3.1.1). Others get none (MQTT 5 §4.13).
     pub(crate) const fn answer(&self) -> Option<&'static [u8]> {
         match self {
             Self::Version(5) => Some(&[CONNACK, 3, 0, 0x84, 0]),
@@ -123,7 +126,8 @@ impl<'a> Reader<'a> {
         Ok((id, value))
     }
 
-    /// Whether the properties of a CONNECT packet (MQTT 5 §3.1.2.11) have an authentication method or authentication data.
+    /// Whether the properties of a CONNECT packet (MQTT 5 §3.1.2.11) have an authentication method or
+    /// authentication data.
     fn authenticates(mut self) -> Result<bool, ConnectError> {
         let mut found = false;
         while !self.0.is_empty() {
@@ -149,8 +153,8 @@ pub(crate) struct Answer {
 }
 
 impl Answer {
-    /// Reads the first packet of a broker, of at most `max` bytes. A caller that stops waiting keeps the bytes
-    /// read so far, and so does one whose broker ends its direction.
+    /// Reads the first packet of a broker, of at most `max` bytes. A caller that stops waiting keeps the
+    /// bytes read so far, and so does one whose broker ends its direction.
     pub(crate) async fn read<S: AsyncRead + Unpin>(&mut self, broker: &mut S, max: usize) {
         while let Some(missing) = self.missing().filter(|missing| self.bytes.len() + missing <= max) {
             match broker.take(missing as u64).read_buf(&mut self.bytes).await {
@@ -271,8 +275,9 @@ impl Connect {
         }
     }
 
-    /// The packet with this user name and password. Without a user name it has no password either. Characters with a meaning in topics are
-    /// percent-encoded: otherwise a broker whose access lists contain user names would let `dev1` read the topics of `dev1/sub`.
+    /// The packet with this user name and password. Without a user name it has no password either. Characters
+    /// with a meaning in topics are percent-encoded: otherwise a broker whose access lists contain user names
+    /// would let `dev1` read the topics of `dev1/sub`.
     pub(crate) fn with(
         &self,
         user_name: Option<&str>,
@@ -320,8 +325,8 @@ impl Connect {
         self.level == 5
     }
 
-    /// How long this client may be silent: one and a half times the keep alive (MQTT 5 §3.1.2.10), which is the broker's if its answer has
-    /// one, and `idle_time` without a keep alive.
+    /// How long this client may be silent: one and a half times the keep alive (MQTT 5 §3.1.2.10), which is
+    /// the broker's if its answer has one, and `idle_time` without a keep alive.
     pub(crate) fn idle_time(&self, answer: &Answer, idle_time: Duration) -> Duration {
         match answer.keep_alive().unwrap_or(self.keep_alive) {
             0 => idle_time,
@@ -340,8 +345,8 @@ impl Connect {
         }
     }
 
-    /// The CONNACK packet that says that the client may not connect: because of its authentication method (MQTT 5 §4.12), or because it is
-    /// not authorized.
+    /// The CONNACK packet that says that the client may not connect: because of its authentication method
+    /// (MQTT 5 §4.12), or because it is not authorized.
     pub(crate) const fn refused(&self, why: &ConnectError) -> &'static [u8] {
         match (self.level, why) {
             (5, ConnectError::Authenticates) => &[CONNACK, 3, 0, 0x8c, 0],
@@ -351,7 +356,8 @@ impl Connect {
     }
 }
 
-/// A name in which no character separates levels of topics or is a wildcard (MQTT 5 §4.7.1). Different names stay different.
+/// A name in which no character separates levels of topics or is a wildcard (MQTT 5 §4.7.1). Different names
+/// stay different.
 fn outside_topics(name: &str) -> String {
     name.chars().fold(String::with_capacity(name.len()), |mut encoded, c| {
         match c {

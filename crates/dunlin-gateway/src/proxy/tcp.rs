@@ -1,4 +1,5 @@
-//! TLS to TCP, or TCP to TLS in a tunnel: the bytes of a client go to its backend and back, as fast as the slower of the two takes them.
+//! TLS to TCP, or TCP to TLS in a tunnel: the bytes of a client go to its backend and back, as fast as the
+//! slower of the two takes them.
 
 use std::future::poll_fn;
 use std::io;
@@ -209,8 +210,8 @@ pub(crate) struct First {
     pub(crate) failure: Option<io::Error>,
 }
 
-/// Passes data between `client` and `backend` until both have closed. A side that has closed its sending direction may still receive.
-/// The client gets `first` before what the backend sends.
+/// Passes data between `client` and `backend` until both have closed. A side that has closed its sending
+/// direction may still receive. The client gets `first` before what the backend sends.
 pub(crate) async fn pass<C: Side, B: Side>(
     mut client: C,
     (mut backend, first): (B, First),
@@ -230,8 +231,8 @@ pub(crate) async fn pass<C: Side, B: Side>(
             () = stop => End::Stopped,
         }
     };
-    // The client has not sent everything, so the backend must not take what it got for complete. If the client has, a reset would only
-    // discard what the backend has not read yet.
+    // The client has not sent everything, so the backend must not take what it got for complete. If the
+    // client has, a reset would only discard what the backend has not read yet.
     if !matches!(end, End::Closed | End::Backend(_)) && !traffic.ended.load(Ordering::Relaxed) {
         backend.cut();
     }

@@ -1,5 +1,6 @@
-//! DTLS to UDP: each association has a socket to its backend, which opens at the first datagram. It stays open with the association, since a
-//! backend may send long after the client has asked (RFC 7641), but no longer than `backend_time` without traffic.
+//! DTLS to UDP: each association has a socket to its backend, which opens at the first datagram. It stays
+//! open with the association, since a backend may send long after the client has asked (RFC 7641), but no
+//! longer than `backend_time` without traffic.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -53,14 +54,16 @@ impl End {
 pub(crate) struct Backend<'a> {
     /// Its host and port.
     pub(crate) to: &'a str,
-    /// Source addresses, used in turn: one address has ports for 28,000 sockets to the same backend. Empty: any.
+    /// Source addresses, used in turn: one address has ports for 28,000 sockets to the same backend. Empty:
+    /// any.
     pub(crate) sources: &'a [IpAddr],
     /// The next source address.
     pub(crate) next: &'a AtomicUsize,
     /// How long a socket may stay without traffic.
     pub(crate) backend_time: Duration,
     pub(crate) connect_time: Duration,
-    /// Makes the PROXY header before each datagram of a client at this address; empty: none. Backends of datagrams expect one in each.
+    /// Makes the PROXY header before each datagram of a client at this address; empty: none. Backends of
+    /// datagrams expect one in each.
     pub(crate) header: &'a (dyn Fn(SocketAddr) -> Vec<u8> + Send + Sync),
 }
 
@@ -208,7 +211,8 @@ pub(crate) async fn pass(
                 latest = Instant::now();
                 match client.send(&datagram).await {
                     Ok(()) => passed.to_client += len as u64,
-                    // Too long for a record; the client asks again or gives up, as if the network had lost it.
+                    // Too long for a record; the client asks again or gives up, as if the network had lost
+                    // it.
                     Err(error) if error.kind() == io::ErrorKind::InvalidInput => passed.dropped += 1,
                     Err(error) => return End::of(error),
                 }

@@ -40,7 +40,8 @@ const INTERFACE: Kind = Kind {
 pub struct TunnelLimits {
     /// `connections`: simultaneous connections of the listener.
     pub connections: usize,
-    /// `connections_per_host`: simultaneous connections from one local address; of IPv6, from one network of 64 bits.
+    /// `connections_per_host`: simultaneous connections from one local address; of IPv6, from one network of
+    /// 64 bits.
     pub connections_per_host: usize,
     /// `connections_per_network`: simultaneous connections from one IPv6 network of 48 bits.
     pub connections_per_network: usize,
@@ -143,7 +144,8 @@ pub struct Datagrams {
     pub interfaces: Vec<Interface>,
     /// How associations use the interfaces.
     pub multihoming: Option<Multihoming>,
-    /// How long the server may leave datagrams unanswered before the tunnel checks that it still has the association.
+    /// How long the server may leave datagrams unanswered before the tunnel checks that it still has the
+    /// association.
     pub probe_time: Duration,
 }
 
@@ -160,7 +162,8 @@ impl Default for Datagrams {
     }
 }
 
-/// A table `[[listener]]` of a tunnel: where local programs connect, and the server that gets their data over TLS or DTLS.
+/// A table `[[listener]]` of a tunnel: where local programs connect, and the server that gets their data over
+/// TLS or DTLS.
 #[derive(Clone, Debug)]
 pub struct TunnelListener {
     /// The name for the log and the metrics.
@@ -211,8 +214,9 @@ pub struct TunnelConfig {
 }
 
 impl TunnelConfig {
-    /// The most files that the tunnel may have open, if every listener has all its connections: each has one to the server. If every
-    /// listener has the default number, it is a few files: then the tunnel serves as many programs as the system allows.
+    /// The most files that the tunnel may have open, if every listener has all its connections: each has one
+    /// to the server. If every listener has the default number, it is a few files: then the tunnel serves as
+    /// many programs as the system allows.
     pub fn open_files(&self) -> u64 {
         if self.listeners.iter().all(|listener| listener.limits.connections == DEFAULT_CONNECTIONS) {
             return config::FEW_FILES;

@@ -32,7 +32,8 @@ impl Freezer {
         Ok(Self { place: FrozenPlace::open(config, provider)?, frozen: Mutex::default() })
     }
 
-    /// Gives the associations of the file to these listeners. If the file cannot be thawed, the tunnel starts without it.
+    /// Gives the associations of the file to these listeners. If the file cannot be thawed, the tunnel starts
+    /// without it.
     pub(crate) fn thaw(&self, listeners: &[Arc<Live>]) {
         let now = now();
         let thawed = self.place.thaw(|bytes| {
@@ -49,7 +50,8 @@ impl Freezer {
         }
     }
 
-    /// Freezes the association of an endpoint, for the program at `from`. Returns whether that worked; otherwise the association goes on.
+    /// Freezes the association of an endpoint, for the program at `from`. Returns whether that worked;
+    /// otherwise the association goes on.
     pub(crate) fn freeze(&self, live: &Live, endpoint: &DtlsEndpoint, from: SocketAddr) -> bool {
         let (shared, port) = (live.config.datagrams.shared, endpoint.local_addr().port());
         let header = format!("{shared} {from} {port} {} {}", live.config.to.value, live.config.name);
@@ -96,8 +98,8 @@ struct Header<'a> {
 }
 
 impl Header<'_> {
-    /// The listener of the association, if it still has the same server and kind of associations. The engine checks the server's name and
-    /// the key.
+    /// The listener of the association, if it still has the same server and kind of associations. The engine
+    /// checks the server's name and the key.
     fn find(&self, listeners: &[Arc<Live>]) -> Option<(Arc<Live>, SocketAddr, u16)> {
         let live = listeners.iter().find(|live| live.config.name == self.listener)?;
         let is_same = live.config.datagrams.shared == self.shared && live.config.to.value == self.to;

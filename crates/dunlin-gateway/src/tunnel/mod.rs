@@ -1,7 +1,9 @@
-//! The device side of a gateway: local programs connect over TCP or UDP, and a server gets their data over TLS or DTLS.
+//! The device side of a gateway: local programs connect over TCP or UDP, and a server gets their data over
+//! TLS or DTLS.
 //!
 //! * `config`: the TOML files. `tls`: the engine's configurations, from files and stores.
-//! * `tcp`: TCP to TLS. `udp`: UDP to DTLS. `remote`: the way to the server. `frozen`: associations that survive a restart.
+//! * `tcp`: TCP to TLS. `udp`: UDP to DTLS. `remote`: the way to the server. `frozen`: associations that
+//!   survive a restart.
 
 pub mod config;
 mod frozen;
@@ -112,7 +114,8 @@ struct Prepared {
 }
 
 impl Prepared {
-    /// Reads the files of `config`, which has these faults. Stores of handshake caches are opened only if `opens_stores`.
+    /// Reads the files of `config`, which has these faults. Stores of handshake caches are opened only if
+    /// `opens_stores`.
     fn read(
         config: TunnelConfig,
         stores: &Stores,
@@ -171,8 +174,8 @@ pub struct Tunnel {
 }
 
 impl Tunnel {
-    /// Checks the files that `config` names: certificates, keys, CRLs, pre-shared keys. It binds no socket and creates no file. Returns
-    /// problems with which a tunnel can start.
+    /// Checks the files that `config` names: certificates, keys, CRLs, pre-shared keys. It binds no socket
+    /// and creates no file. Returns problems with which a tunnel can start.
     ///
     /// # Errors
     /// All faults.
@@ -186,7 +189,8 @@ impl Tunnel {
         read.err().unwrap_or_else(|| Faults::sorted(faults))
     }
 
-    /// Starts a tunnel, which runs until [`Self::stop`] or until the runtime ends. It connects to a server when a local program does.
+    /// Starts a tunnel, which runs until [`Self::stop`] or until the runtime ends. It connects to a server
+    /// when a local program does.
     ///
     /// # Errors
     /// All faults of files, or of addresses that cannot be bound.
@@ -216,8 +220,8 @@ impl Tunnel {
         Ok(tunnel)
     }
 
-    /// Replaces the configuration. The new one is complete before any part of it comes into force. Established connections keep the
-    /// settings with which they began. Tickets and handshake caches stay.
+    /// Replaces the configuration. The new one is complete before any part of it comes into force.
+    /// Established connections keep the settings with which they began. Tickets and handshake caches stay.
     ///
     /// # Errors
     /// All faults. The previous configuration then stays in force.
@@ -289,8 +293,9 @@ impl Tunnel {
         self.service.shared.metrics.text()
     }
 
-    /// Stops: the tunnel accepts no more local programs. Established connections may go on for the `shutdown_time` of the configuration;
-    /// then they end, or are frozen. Dropping the future of this function and calling [`Self::end`] ends them earlier.
+    /// Stops: the tunnel accepts no more local programs. Established connections may go on for the
+    /// `shutdown_time` of the configuration; then they end, or are frozen. Dropping the future of this
+    /// function and calling [`Self::end`] ends them earlier.
     pub async fn stop(&self) {
         self.service.stop().await;
         self.stores.learnt.close_known().await;

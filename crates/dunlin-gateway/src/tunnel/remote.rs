@@ -13,7 +13,8 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::sockets;
 
-/// Pauses between attempts, which double, with jitter, so that devices do not return all at once after an outage.
+/// Pauses between attempts, which double, with jitter, so that devices do not return all at once after an
+/// outage.
 pub(crate) struct Backoff {
     next: Duration,
     longest: Duration,

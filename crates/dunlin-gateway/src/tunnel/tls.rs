@@ -44,7 +44,8 @@ impl Stores {
         }
     }
 
-    /// Opens the handshake cache. A device with a full or damaged disk still connects: its cache is then in memory.
+    /// Opens the handshake cache. A device with a full or damaged disk still connects: its cache is then in
+    /// memory.
     fn cache(&self, config: &CacheConfig, warnings: &mut Vec<Fault>) -> Result<Arc<dyn ClientCache>, Fault> {
         let name = config.store.as_ref().map(|store| store.value.clone());
         let mut all = self.caches.lock().unwrap_or_else(PoisonError::into_inner);
@@ -81,9 +82,11 @@ pub(crate) struct Made {
     pub(crate) stapler: Option<Arc<Stapler>>,
 }
 
-/// Reads the files of `listener` and makes its configuration. With `opens_stores` it also opens the handshake cache.
+/// Reads the files of `listener` and makes its configuration. With `opens_stores` it also opens the handshake
+/// cache.
 ///
-/// Faults are added to `faults`, and `None` is returned. Problems with which the tunnel can go on are added to `warnings`.
+/// Faults are added to `faults`, and `None` is returned. Problems with which the tunnel can go on are added
+/// to `warnings`.
 pub(crate) fn client_config(
     listener: &TunnelListener,
     stores: &Stores,

@@ -1,4 +1,5 @@
-//! Local programs over UDP: their datagrams go to the server over DTLS. Each local address and port has an association, or all share one.
+//! Local programs over UDP: their datagrams go to the server over DTLS. Each local address and port has an
+//! association, or all share one.
 
 use std::collections::HashMap;
 use std::io;
@@ -27,10 +28,12 @@ use crate::metrics::{Established, Limit};
 use crate::proxy::tcp::CLOSE_PATIENCE;
 use crate::service::{self, Shared};
 
-/// The datagrams of an association that wait for its handshake or for its socket. Further ones are lost, as in a network.
+/// The datagrams of an association that wait for its handshake or for its socket. Further ones are lost, as
+/// in a network.
 const QUEUE: usize = 64;
 
-/// How long an association goes on without traffic once the tunnel stops: so long the server has time to answer.
+/// How long an association goes on without traffic once the tunnel stops: so long the server has time to
+/// answer.
 const LAST_ANSWERS: Duration = Duration::from_secs(2);
 
 /// The pause after a failure to receive, for example for lack of memory.
@@ -59,7 +62,8 @@ struct Listener {
     closing: watch::Sender<bool>,
 }
 
-/// Receives from local programs until the tunnel stops or `removed` becomes true, and the associations have ended.
+/// Receives from local programs until the tunnel stops or `removed` becomes true, and the associations have
+/// ended.
 pub(crate) async fn run(
     shared: Arc<Shared>,
     settings: Settings,
@@ -266,7 +270,8 @@ impl Client {
         Ok(())
     }
 
-    /// Associates the program with the server, again and again, until it is silent for the idle time or gives way to another one.
+    /// Associates the program with the server, again and again, until it is silent for the idle time or gives
+    /// way to another one.
     async fn associate(mut self, seated: &Seated, from: SocketAddr, thawed: Option<Thawed>) {
         let live = self.settings.load_full();
         let mut outage = Outage::new(&live);
@@ -327,8 +332,8 @@ impl Client {
         }
     }
 
-    /// Passes datagrams in both directions until the association ends. Returns whether the next datagram begins another one.
-    /// Answers go to the program that has sent last, at first to `from`.
+    /// Passes datagrams in both directions until the association ends. Returns whether the next datagram
+    /// begins another one. Answers go to the program that has sent last, at first to `from`.
     async fn pass(
         &mut self,
         live: &Live,
@@ -373,7 +378,8 @@ impl Client {
         !matches!(end, End::Idle | End::GaveWay | End::Stopped)
     }
 
-    /// Freezes an association for the next tunnel. Without connection IDs, the server would not find it again.
+    /// Freezes an association for the next tunnel. Without connection IDs, the server would not find it
+    /// again.
     fn freezes(&self, live: &Live, link: &Link, from: SocketAddr) -> bool {
         let stops = *self.shared.phase.borrow() >= Phase::Draining;
         let freezer = live.freezer.as_ref().filter(|_| stops && !link.dtls.peer_connection_id().is_empty());
@@ -394,8 +400,9 @@ impl Client {
         let mut next = first;
         let mut latest = Instant::now();
         let mut unanswered = None;
-        // The bytes that had come when the tunnel asked the server whether it still has the association: a KeyUpdate must be acknowledged
-        // (RFC 9147 §8), also by a server that has no data to send. DTLS 1.2 has no such question.
+        // The bytes that had come when the tunnel asked the server whether it still has the association: a
+        // KeyUpdate must be acknowledged (RFC 9147 §8), also by a server that has no data to send. DTLS 1.2
+        // has no such question.
         let mut question = None;
         loop {
             if let Some(datagram) = next.take() {
@@ -524,7 +531,8 @@ async fn connect(shared: &Shared, live: &Live, failures: usize) -> Result<Link, 
     Ok(Link { endpoint, dtls, is_thawed: false, _established: Some(established) })
 }
 
-/// Continues an association of the previous tunnel, if possible on the same port, which the server and NATs know.
+/// Continues an association of the previous tunnel, if possible on the same port, which the server and NATs
+/// know.
 async fn resume(live: &Live, thawed: Thawed) -> io::Result<Link> {
     let any = unspecified(thawed.connection.peer_address());
     let socket = match UdpSocket::bind(SocketAddr::new(any, thawed.port)).await {

@@ -26,7 +26,8 @@ pub(crate) fn make_sets(prefix: &str) {
     }
 }
 
-/// Whether this process is in the namespace, where loopback works. If it is not, a child runs the same test again there.
+/// Whether this process is in the namespace, where loopback works. If it is not, a child runs the same test
+/// again there.
 pub(crate) fn is_inside(test: &str) -> bool {
     if std::env::var_os(INSIDE).is_some() {
         run("ip", &["link", "set", "lo", "up"]);

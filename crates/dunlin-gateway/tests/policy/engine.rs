@@ -208,7 +208,8 @@ fn without_sessions(world: &World) -> ClientConfig {
     ClientConfig::new(world.client.profile())
 }
 
-/// Another authority can have the name of an issuer, but not its key. Sessions and entries of the cache keep the key.
+/// Another authority can have the name of an issuer, but not its key. Sessions and entries of the cache keep
+/// the key.
 #[test]
 fn a_rule_compares_the_key_of_the_issuer() {
     for (key, profile) in [("ISSUER_KEY", "low"), (&"0".repeat(64), "strong")] {

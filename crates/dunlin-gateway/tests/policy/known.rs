@@ -1,4 +1,5 @@
-//! Facts about a client in a full, a resumed, a cached and a thawed connection: each is as in the full handshake, or unknown.
+//! Facts about a client in a full, a resumed, a cached and a thawed connection: each is as in the full
+//! handshake, or unknown.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -31,7 +32,8 @@ const IDENTITY: &[u8] = b"meter-7";
 /// How a client authenticates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
-    /// By a certificate. The server keeps subject, issuer, the issuer's key and e-mail addresses if the flag is set.
+    /// By a certificate. The server keeps subject, issuer, the issuer's key and e-mail addresses if the flag
+    /// is set.
     X509(bool),
     /// As the former, with a DNS name beside the common name.
     X509WithDns(bool),
@@ -277,7 +279,8 @@ fn serves(policy: &Policy, client: &Client, profile: &str) -> bool {
     policy.after(&finished, 0).verdict == Verdict::Serve
 }
 
-/// A rule that refuses the client always does, and one that lowers it does so only if this side knows that it holds.
+/// A rule that refuses the client always does, and one that lowers it does so only if this side knows that it
+/// holds.
 fn check_rules(client: &Client, full: &Client, attribute: &Attribute, at: &str) {
     let (key, is_unknown) = (attribute.key(), client.is_unknown(attribute));
     let own: Vec<_> = full.values(attribute).collect();

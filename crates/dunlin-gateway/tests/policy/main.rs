@@ -1,5 +1,5 @@
-//! Policies: what is refused when they are loaded, what they decide, and what no sequence of hints, addresses, reloads and
-//! renegotiations can do.
+//! Policies: what is refused when they are loaded, what they decide, and what no sequence of hints,
+//! addresses, reloads and renegotiations can do.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may fail")]
 

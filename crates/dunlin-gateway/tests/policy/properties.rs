@@ -1,5 +1,6 @@
-//! Random policies against random clients: no sequence of hints, forged addresses, reloads and renegotiations gives a client a profile
-//! below the floor, a weaker profile than its proven identity demands, or the treatment of an identity that it did not prove.
+//! Random policies against random clients: no sequence of hints, forged addresses, reloads and renegotiations
+//! gives a client a profile below the floor, a weaker profile than its proven identity demands, or the
+//! treatment of an identity that it did not prove.
 //!
 //! The expected ranks come from [`Plan`], a model of the rules that knows identities alone.
 

@@ -33,7 +33,8 @@ fn listener(pebble: u16, names: &str, more: &str) -> String {
     )
 }
 
-/// Starts a gateway with a certificate from a file, so that its port is known to the authority before it orders one.
+/// Starts a gateway with a certificate from a file, so that its port is known to the authority before it
+/// orders one.
 async fn start(place: &Place) -> (Gateway, u16) {
     place.start(&(place::listener("") + &route(1, ""))).await
 }

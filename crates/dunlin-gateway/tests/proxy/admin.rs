@@ -94,7 +94,8 @@ async fn status_shows_listeners_and_the_latest_reload() {
     metric_becomes(&gateway, "dunlin_gateway_established", 0.0).await;
 }
 
-/// A page of another site can point a name of its own at this address, and a browser then asks under that name.
+/// A page of another site can point a name of its own at this address, and a browser then asks under that
+/// name.
 #[tokio::test]
 async fn refuses_requests_for_other_hosts() {
     let place = Place::new();
@@ -163,8 +164,9 @@ async fn silent_clients_leave_their_places_within_seconds() {
     assert!(begin.elapsed() <= Duration::from_secs(6), "after {:?}", begin.elapsed());
 }
 
-/// A connection, one more from the cache, one that resumes, one that fails, and one in DTLS; then the reference parser of Prometheus for
-/// Python reads the metrics. It refuses whatever the specification of OpenMetrics forbids.
+/// A connection, one more from the cache, one that resumes, one that fails, and one in DTLS; then the
+/// reference parser of Prometheus for Python reads the metrics. It refuses whatever the specification of
+/// OpenMetrics forbids.
 #[tokio::test]
 async fn prometheus_parser_accepts_the_metrics() {
     let place = Place::new();

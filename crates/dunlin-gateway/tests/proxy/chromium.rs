@@ -1,4 +1,5 @@
-//! Headless Chromium as a client with a certificate: direct, by redirection, over WebSocket, and in a renegotiation.
+//! Headless Chromium as a client with a certificate: direct, by redirection, over WebSocket, and in a
+//! renegotiation.
 
 use std::fs::create_dir_all;
 use std::sync::Arc;
@@ -33,8 +34,8 @@ async fn tool(place: &Place, program: &str, args: &str) {
     assert!(output.status.success(), "{program} {args}: {output:?}");
 }
 
-/// Gives the browser a home whose NSS database trusts `root.pem` and has the client's certificate, and a policy that presents it
-/// without asking.
+/// Gives the browser a home whose NSS database trusts `root.pem` and has the client's certificate, and a
+/// policy that presents it without asking.
 async fn furnish(place: &Place) {
     create_dir_all(place.path("home/.pki/nssdb")).unwrap();
     create_dir_all(place.path("etc/policies/managed")).unwrap();
@@ -55,7 +56,8 @@ async fn trust(place: &Place, root: &str) {
     tool(place, "certutil", &format!("-A -n {root} -t C,, -i {root}.pem -d sql:home/.pki/nssdb")).await;
 }
 
-/// Opens a URL in the furnished home. Returns the page after all of it has loaded. Every host is this machine.
+/// Opens a URL in the furnished home. Returns the page after all of it has loaded. Every host is this
+/// machine.
 async fn visit(place: &Place, url: &str, options: &[&str]) -> String {
     let (name, policies) = browser().await;
     // The machine's own policies stay as they are: the mount is that of the browser alone.
@@ -76,14 +78,16 @@ async fn visit(place: &Place, url: &str, options: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// Sends a line over a WebSocket, shows the answer, and sends another line. The page has loaded when the server has both.
+/// Sends a line over a WebSocket, shows the answer, and sends another line. The page has loaded when the
+/// server has both.
 const PAGE: &str = r#"<!doctype html><link rel="icon" href="data:,"><p id="heard"></p><script>
 const socket = new WebSocket(`wss://${location.host}/socket`);
 socket.onopen = () => socket.send("hello");
 socket.onmessage = ({ data }) => { document.getElementById("heard").textContent = data; socket.send("bye"); };
 </script><img src="/end">"#;
 
-/// A web application with a WebSocket, which answers with what it reads and the identity in the header of the upgrade.
+/// A web application with a WebSocket, which answers with what it reads and the identity in the header of the
+/// upgrade.
 async fn application() -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -211,7 +215,8 @@ fn policy(versions: &str, low: &str) -> String {
     )
 }
 
-/// A gateway for TLS 1.2, whose profile `low` has a certificate of its own, which a renegotiation shows only if `changes` is set.
+/// A gateway for TLS 1.2, whose profile `low` has a certificate of its own, which a renegotiation shows only
+/// if `changes` is set.
 async fn tls12(place: &Place, changes: bool) -> (Gateway, u16) {
     let low = format!("certificates = \"low\"\nchange_certificate = {changes}");
     place.write("policy.toml", &policy("\"1.2\"", &low));
@@ -225,7 +230,8 @@ fn decided(gateway: &Gateway, labels: &str) -> f64 {
     metric(gateway, &format!("dunlin_gateway_policy_decisions_total{{{labels}}}"))
 }
 
-/// A browser offers TLS 1.3 and HTTP/2, so the gateway does not renegotiate with it. Its ticket says who it is.
+/// A browser offers TLS 1.3 and HTTP/2, so the gateway does not renegotiate with it. Its ticket says who it
+/// is.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_browser_keeps_its_first_profile_until_its_next_connection() {
     let place = Place::new();
@@ -242,7 +248,8 @@ async fn a_browser_keeps_its_first_profile_until_its_next_connection() {
     assert_eq!(metric(&gateway, "dunlin_gateway_renegotiations_total"), 0.0);
 }
 
-/// A browser without TLS 1.3 and HTTP/2 renegotiates under the certificate that it has seen, and under no other one.
+/// A browser without TLS 1.3 and HTTP/2 renegotiates under the certificate that it has seen, and under no
+/// other one.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_old_browser_renegotiates_only_under_the_first_certificate() {
     let place = Place::new();

@@ -199,7 +199,8 @@ fn warns_of_keys_that_other_users_can_access() {
     }
 }
 
-/// A wildcard in a certificate stands for one label, so it does not have the name of a route with the same wildcard one label further.
+/// A wildcard in a certificate stands for one label, so it does not have the name of a route with the same
+/// wildcard one label further.
 #[test]
 fn warns_of_routes_whose_name_is_in_no_certificate() {
     let place = Place::new();

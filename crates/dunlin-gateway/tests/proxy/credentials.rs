@@ -391,7 +391,8 @@ async fn bare_dids_authenticate_a_tunnel_at_a_gateway() {
     assert!(!log.lines("not on the list of trusted DIDs").is_empty());
 }
 
-/// Every pairing of messages; a gateway without `dids` takes credentials in messages of their own if it says so.
+/// Every pairing of messages; a gateway without `dids` takes credentials in messages of their own if it says
+/// so.
 #[tokio::test]
 async fn credentials_travel_in_messages_of_their_own() {
     let (operator, device) = (Party::new(), Party::new());
@@ -631,7 +632,8 @@ async fn datagram(port: u16) -> Option<String> {
     None
 }
 
-/// Each client gets what it trusts: a certificate, a credential with its status list, or a bare DID; also by a policy that names them.
+/// Each client gets what it trusts: a certificate, a credential with its status list, or a bare DID; also by
+/// a policy that names them.
 #[tokio::test]
 async fn a_listener_shows_credentials_and_dids() {
     let (operator, hub, other) = (Party::new(), Party::new(), Party::new());

@@ -25,7 +25,8 @@ async fn header(stream: &mut (impl AsyncBufReadExt + Unpin)) -> String {
     header
 }
 
-/// A server that answers each request with the header of the request, and switches to an echo if a request asks for that.
+/// A server that answers each request with the header of the request, and switches to an echo if a request
+/// asks for that.
 pub(crate) async fn backend() -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();

@@ -84,7 +84,8 @@ async fn answers_are_mended_where_a_proxy_must() {
     assert!(got.starts_with("HTTP/1.1 200 ") && got.contains("\r\nX-199: 199\r\n"), "{got}");
 }
 
-/// A client must not choose how a backend that knows only one case sees the gateway's own fields, or the length of its content.
+/// A client must not choose how a backend that knows only one case sees the gateway's own fields, or the
+/// length of its content.
 #[tokio::test]
 async fn a_client_does_not_choose_the_case_of_names() {
     let place = Place::new();

@@ -1,4 +1,5 @@
-//! A gateway between clients of this project and backends, over loopback, and tunnels beside clients without TLS.
+//! A gateway between clients of this project and backends, over loopback, and tunnels beside clients without
+//! TLS.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may fail")]
 
 mod access;

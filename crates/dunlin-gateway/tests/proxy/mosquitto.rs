@@ -99,8 +99,8 @@ async fn a_device_cannot_take_the_client_id_of_another_one() {
     assert!(new.contains(" as x509:cn:device-1 ("), "{new}");
 }
 
-/// Clients with a certificate and clients with a pre-shared key reach the topics below their own names, and no others. They claim
-/// another user name, which the broker does not see.
+/// Clients with a certificate and clients with a pre-shared key reach the topics below their own names, and
+/// no others. They claim another user name, which the broker does not see.
 #[tokio::test(flavor = "multi_thread")]
 async fn mosquittos_clients_reach_only_their_own_topics() {
     let place = Place::new();
@@ -170,8 +170,9 @@ async fn mosquittos_clients_without_tls_reach_the_broker_through_a_tunnel() {
     assert_eq!(told, "own\n");
 }
 
-/// A broker passes all topics on to the one behind the gateway, as a site does to its headquarters. Without other settings, it speaks MQTT
-/// 3.1.1 and says by a bit of the version that it is a bridge; `bridge_protocol_version` chooses the others.
+/// A broker passes all topics on to the one behind the gateway, as a site does to its headquarters. Without
+/// other settings, it speaks MQTT 3.1.1 and says by a bit of the version that it is a bridge;
+/// `bridge_protocol_version` chooses the others.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_bridge_of_mosquitto_reaches_the_broker() {
     let place = Place::new();

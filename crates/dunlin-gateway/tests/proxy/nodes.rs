@@ -29,7 +29,8 @@ struct Way {
     to: SocketAddr,
 }
 
-/// Forwards the datagrams of one client to a gateway, and the answers that come from an address to which it has sent, as a NAT does.
+/// Forwards the datagrams of one client to a gateway, and the answers that come from an address to which it
+/// has sent, as a NAT does.
 pub(crate) struct Balancer {
     front: SocketAddr,
     way: watch::Sender<Way>,
@@ -99,7 +100,8 @@ impl Balancer {
     }
 }
 
-/// The table `[nodes]` of the gateway with the number `own`. The others send to `addresses`, of which the first belongs to number 1.
+/// The table `[nodes]` of the gateway with the number `own`. The others send to `addresses`, of which the
+/// first belongs to number 1.
 pub(crate) fn nodes(own: usize, listen: SocketAddr, addresses: &[SocketAddr]) -> String {
     let node = |(at, address): (usize, &SocketAddr)| {
         format!("[[nodes.node]]\nnumber = {}\naddress = \"{address}\"\n", at + 1)
@@ -117,7 +119,8 @@ pub(crate) fn write_key(place: &Place) {
 
 const LISTENER: &str = "[[listener]]\nname = \"coap\"\nlisten = \"127.0.0.1:0\"\ntransport = \"dtls\"\n[listener.clients]\npsk = \"keys.psk\"\n";
 
-/// Two gateways with a backend for both. The second one sends datagrams for the first one to `first`, by default to the first one itself.
+/// Two gateways with a backend for both. The second one sends datagrams for the first one to `first`, by
+/// default to the first one itself.
 struct Two {
     gateways: [Gateway; 2],
     ports: [SocketAddr; 2],
@@ -188,8 +191,8 @@ async fn a_client_goes_on_at_another_gateway() {
     assert_eq!((metric(a, HANDSHAKES), metric(b, HANDSHAKES)), (1.0, 0.0));
     assert!(passed(b, "1", "forwarded") >= 10.0 && passed(a, "2", "delivered") >= 10.0);
     assert!(passed(a, "2", "returned") >= 10.0 && passed(b, "1", "sent") >= 10.0);
-    // Once the check of the new address is complete, the backend reaches the client there without being asked, and with more than three
-    // times its bytes.
+    // Once the check of the new address is complete, the backend reaches the client there without being
+    // asked, and with more than three times its bytes.
     let long = [7; 1000];
     let got = async {
         loop {
@@ -215,7 +218,8 @@ async fn answers_leave_from_the_address_that_the_client_has_asked() {
         let balancer = Balancer::new(at(2, first)).await;
         let dtls = balancer.connect(&two.client).await;
         let from = two.echo(&dtls, b"at the first one").await;
-        // Another address of the same gateway, then one of the other gateway, each from another address of the client.
+        // Another address of the same gateway, then one of the other gateway, each from another address of
+        // the client.
         for to in [at(3, first), at(4, second), at(5, first)] {
             balancer.lead_to(to).await;
             for n in 0..3_u8 {
@@ -268,7 +272,8 @@ async fn changed_and_repeated_datagrams_between_gateways_are_refused() {
     }
     metric_becomes(a, "dunlin_gateway_node_datagrams_total{node=\"2\",outcome=\"replayed\"}", 3.0).await;
     assert_eq!(passed(a, "2", "delivered"), 1.0);
-    // The second gateway gets back what is for the first one: it belongs to another gateway, and goes nowhere.
+    // The second gateway gets back what is for the first one: it belongs to another gateway, and goes
+    // nowhere.
     between.send_to(sealed, two.addresses[1]).await.unwrap();
     metric_becomes(
         &two.gateways[1],

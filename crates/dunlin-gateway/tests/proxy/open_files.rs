@@ -1,4 +1,5 @@
-//! Backends and servers that cannot be reached for lack of open files. The limit is the process's, so this test has one of its own.
+//! Backends and servers that cannot be reached for lack of open files. The limit is the process's, so this
+//! test has one of its own.
 
 use std::fs::File;
 use std::io::ErrorKind;

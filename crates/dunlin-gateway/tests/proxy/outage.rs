@@ -1,4 +1,5 @@
-//! A registry that does not answer: older proofs count for a while, and what a tunnel has learnt before stays known.
+//! A registry that does not answer: older proofs count for a while, and what a tunnel has learnt before stays
+//! known.
 
 use std::time::{Duration, Instant};
 
@@ -13,7 +14,8 @@ use crate::thawed::{end, write};
 
 const PROOFS: &str = "dunlin_gateway_outage_proofs_total";
 
-/// Only the programs' own watches find out that the registry is silent, after a minute, which this test does not wait for.
+/// Only the programs' own watches find out that the registry is silent, after a minute, which this test does
+/// not wait for.
 #[tokio::test]
 async fn an_older_proof_counts_while_the_registry_is_silent_and_is_counted_and_logged() {
     let (log, _guard) = Log::start();

@@ -36,7 +36,8 @@ fn program() -> &'static str {
     })
 }
 
-/// Answers all questions for addresses of IPv4 with 127.0.0.1, and all others with nothing. Pebble asks over TCP. Returns its port.
+/// Answers all questions for addresses of IPv4 with 127.0.0.1, and all others with nothing. Pebble asks over
+/// TCP. Returns its port.
 fn dns() -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -74,8 +75,8 @@ pub(crate) fn free_port() -> u16 {
 }
 
 impl Pebble {
-    /// Starts it with the server certificate of `place`. It validates names at the ports `tls` and `http`, and its certificates are valid
-    /// for `validity` seconds. `port` is its own; `None`: a free one.
+    /// Starts it with the server certificate of `place`. It validates names at the ports `tls` and `http`,
+    /// and its certificates are valid for `validity` seconds. `port` is its own; `None`: a free one.
     pub(crate) fn start(place: &Place, [tls, http]: [u16; 2], validity: u32, port: Option<u16>) -> Self {
         let resolver = format!("127.0.0.1:{}", dns());
         loop {

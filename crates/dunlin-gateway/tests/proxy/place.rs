@@ -44,8 +44,8 @@ impl Place {
         self.make_pki_of(prefix, KeyType::P256, &["localhost", "127.0.0.1"]);
     }
 
-    /// Makes another tree of certificates with keys of this type and these names of the server, in files with this prefix. The client is
-    /// called `device-1` without a prefix, and otherwise `device-2`.
+    /// Makes another tree of certificates with keys of this type and these names of the server, in files with
+    /// this prefix. The client is called `device-1` without a prefix, and otherwise `device-2`.
     pub(crate) fn make_pki_of(&self, prefix: &str, key: KeyType, names: &[&str]) {
         let server_names = names.iter().map(|name| name.parse().unwrap()).collect();
         let client = Subject::common_name(if prefix.is_empty() { "device-1" } else { "device-2" }).unwrap();
@@ -66,7 +66,8 @@ impl Place {
         self.0.path().join(name)
     }
 
-    /// Writes a file. A gateway that follows an existing one never sees a part of the new content. Only this user can read new keys.
+    /// Writes a file. A gateway that follows an existing one never sees a part of the new content. Only this
+    /// user can read new keys.
     pub(crate) fn write(&self, name: &str, content: &str) {
         let (path, new) = (self.path(name), self.path(&format!("{name}.new")));
         std::fs::write(&new, content).unwrap();
@@ -203,8 +204,8 @@ impl Client {
     }
 }
 
-/// Gives this process a subscriber for logs, so that those of single threads get all lines: tracing remembers for each line whether
-/// a subscriber wants it, and may have asked a thread without one.
+/// Gives this process a subscriber for logs, so that those of single threads get all lines: tracing remembers
+/// for each line whether a subscriber wants it, and may have asked a thread without one.
 pub(crate) fn subscribe() {
     static ONCE: std::sync::Once = std::sync::Once::new();
     ONCE.call_once(|| {

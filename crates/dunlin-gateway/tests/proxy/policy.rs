@@ -28,7 +28,8 @@ use crate::udp::half_open;
 pub(crate) const STRONG: Option<CipherSuite> = Some(CipherSuite::TLS_AES_256_GCM_SHA384);
 pub(crate) const LOW: Option<CipherSuite> = Some(CipherSuite::TLS_AES_128_GCM_SHA256);
 
-/// Strangers get `strong`. The client with this certificate gets `low`, which shows another certificate of the gateway.
+/// Strangers get `strong`. The client with this certificate gets `low`, which shows another certificate of
+/// the gateway.
 fn policy(place: &Place, more: &str) -> String {
     let pem = std::fs::read(place.path("client.pem")).unwrap();
     let client = policy::client_from_pem(&pem).unwrap();
@@ -334,7 +335,8 @@ async fn java_renegotiates_down() {
     assert_eq!(decided(&gateway, "finished", "devices", "serve", "low"), 1.0);
 }
 
-/// The gateway sends and accepts no data before the client has its profile. Java renegotiates when it reads, so the server speaks first.
+/// The gateway sends and accepts no data before the client has its profile. Java renegotiates when it reads,
+/// so the server speaks first.
 #[tokio::test]
 async fn java_renegotiates_up_before_the_servers_greeting() {
     let place = place("renegotiation = \"both\"");
@@ -481,7 +483,8 @@ async fn a_flood_of_hints_does_not_fill_the_log() {
 
 const BLOCKED: &str = "dunlin_gateway_networks_blocked_total";
 
-/// What any web page can make a browser do, what a device does that waits too long, and what the gateway does itself.
+/// What any web page can make a browser do, what a device does that waits too long, and what the gateway does
+/// itself.
 #[tokio::test]
 async fn handshakes_that_fail_without_a_fault_of_the_client_are_no_offences() {
     let place = place("");

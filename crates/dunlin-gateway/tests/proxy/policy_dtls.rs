@@ -126,7 +126,8 @@ async fn a_client_gets_the_profile_that_its_address_and_then_its_session_name() 
     // The hash of the ticket tells the suite, also beside another one that the client would prefer.
     let both = Client { suites: client.suites.clone(), ..weak.clone() };
     meets(&both, port, ("low", WEAK, HandshakeKind::Resumed), "by session").await;
-    // A gateway that has lost the keys of the ticket, and the address, still serves the client, which shows its certificate.
+    // A gateway that has lost the keys of the ticket, and the address, still serves the client, which shows
+    // its certificate.
     within(gateway.stop()).await;
     drop(gateway);
     let _gateway = start(&place, &text).await;

@@ -64,7 +64,8 @@ fn by_issuer(place: &Place) -> String {
     format!("when.issuer = {:?}", client.values(&Attribute::Issuer).next().unwrap())
 }
 
-/// The device with a certificate for this e-mail address, by an authority of its own that the gateway trusts once it starts.
+/// The device with a certificate for this e-mail address, by an authority of its own that the gateway trusts
+/// once it starts.
 fn with_email(place: &Place, address: &str) -> Client {
     let mut params = CertificateParams::default();
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -108,7 +109,8 @@ async fn a_cached_client_gets_its_profile_with_one_handshake() {
     }
 }
 
-/// A ticket carries no device. The gateway looks it up in the key file, although the default profile accepts no keys.
+/// A ticket carries no device. The gateway looks it up in the key file, although the default profile accepts
+/// no keys.
 #[tokio::test]
 async fn a_session_of_a_pre_shared_key_gets_the_profile_of_the_device() {
     let place = Place::new();

@@ -1,5 +1,6 @@
-//! Random sequences of connections and reloads through a gateway with a policy. No sequence of hints, addresses, reloads and renegotiations
-//! gives a client a profile below the floor, a weaker profile than its identity demands, or an identity that it did not prove.
+//! Random sequences of connections and reloads through a gateway with a policy. No sequence of hints,
+//! addresses, reloads and renegotiations gives a client a profile below the floor, a weaker profile than its
+//! identity demands, or an identity that it did not prove.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -22,7 +23,8 @@ fn runs() -> u64 {
     set.map_or(4, |runs| runs.parse().expect("DUNLIN_SEEDS is a number"))
 }
 
-/// The profiles: a name, the suites of TLS 1.3 and TLS 1.2 that tell it from the others, and how clients authenticate.
+/// The profiles: a name, the suites of TLS 1.3 and TLS 1.2 that tell it from the others, and how clients
+/// authenticate.
 const PROFILES: [(&str, [&str; 2], &str); 4] = [
     ("strong", ["TLS_AES_256_GCM_SHA384", "TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384"], "request"),
     (

@@ -121,7 +121,8 @@ async fn curl_is_asked_who_it_is_and_sent_on_to_its_profile() {
     assert_eq!(decided(&gateway, "hello", "default", "serve", "strong"), 2.0);
 }
 
-/// Only the URL names a client for which the redirection asks. The address is a hint, which is forgotten when it was wrong.
+/// Only the URL names a client for which the redirection asks. The address is a hint, which is forgotten when
+/// it was wrong.
 #[tokio::test]
 async fn a_remembered_address_does_not_keep_others_behind_it_out() {
     let place = Place::new();
@@ -169,7 +170,8 @@ async fn curl_is_sent_on_to_a_port() {
     assert_eq!(decided(&gateway, "finished", "devices", "serve", "low"), 3.0);
 }
 
-/// Sends a request over plain HTTP from this address, and returns the answer: nothing if the gateway closes at once.
+/// Sends a request over plain HTTP from this address, and returns the answer: nothing if the gateway closes
+/// at once.
 async fn ask(from: [u8; 4], to: SocketAddr, text: &str) -> String {
     let socket = TcpSocket::new_v4().unwrap();
     socket.bind((from, 0).into()).unwrap();

@@ -1,4 +1,5 @@
-//! A registry of `did:dunlin` behind a gateway and a tunnel: look-ups of clients' DIDs, and the proof of a tunnel's own.
+//! A registry of `did:dunlin` behind a gateway and a tunnel: look-ups of clients' DIDs, and the proof of a
+//! tunnel's own.
 
 use std::sync::{Arc, Mutex};
 use std::time::{Instant, SystemTime};
@@ -256,7 +257,8 @@ async fn a_gateway_looks_up_the_issuers_of_clients() {
         panic!("it started")
     };
     assert!(faults.to_string().contains("for a did:dunlin add registry"), "{faults}");
-    // A status list in a file counts as soon as the issuer's document is at hand, and a reload never goes back.
+    // A status list in a file counts as soon as the issuer's document is at hand, and a reload never goes
+    // back.
     let (own, of_device, _) = site.device();
     let entry = StatusEntry { list: LIST.to_owned(), index: 7, purpose: StatusPurpose::Revocation };
     let visit = || site.visit_with(&place, port, &own, &of_device, site.issue_with(&of_device, &entry));
@@ -269,7 +271,8 @@ async fn a_gateway_looks_up_the_issuers_of_clients() {
     }
 }
 
-/// Sessions of clients whose documents, issuer and status list the gateway has learnt from them and from the registry.
+/// Sessions of clients whose documents, issuer and status list the gateway has learnt from them and from the
+/// registry.
 #[tokio::test]
 async fn what_a_gateway_has_learnt_serves_sessions() {
     let place = Place::new();
@@ -357,7 +360,8 @@ async fn a_reload_forgets_no_deactivation() {
     revoked(visit().await);
 }
 
-/// A restart forgets no deactivation, if the gateway has a file for it, nor does another gateway that shares a Redis with it.
+/// A restart forgets no deactivation, if the gateway has a file for it, nor does another gateway that shares
+/// a Redis with it.
 #[tokio::test]
 async fn a_restart_and_other_gateways_know_a_deactivation() {
     for is_shared in [false, true] {
@@ -518,7 +522,8 @@ impl Life {
     }
 }
 
-/// The gateway accepts bare DIDs that it looks up, that tunnels prove, after a rotation, and as members under a root.
+/// The gateway accepts bare DIDs that it looks up, that tunnels prove, after a rotation, and as members under
+/// a root.
 #[tokio::test]
 async fn a_gateway_accepts_bare_dids_of_a_registry() {
     let place = Place::new();
@@ -557,7 +562,8 @@ async fn a_gateway_accepts_bare_dids_of_a_registry() {
     assert!(ask_with(&place, &site, to, "next", "membership = \"members\"", true).await);
 }
 
-/// A listener shows the `did:dunlin` in a directory. The client knows the registry's keys, and reaches no registry.
+/// A listener shows the `did:dunlin` in a directory. The client knows the registry's keys, and reaches no
+/// registry.
 #[tokio::test]
 async fn a_listener_sends_the_proof_of_its_did() {
     let place = Place::new();

@@ -246,8 +246,8 @@ async fn rules_about_the_device_of_a_key_hold_after_a_restart() {
     }
 }
 
-/// As its session would not resume: a rule that grants something to its device grants nothing. The key file may be the wrong one, so the
-/// right one brings the association back.
+/// As its session would not resume: a rule that grants something to its device grants nothing. The key file
+/// may be the wrong one, so the right one brings the association back.
 #[tokio::test]
 async fn an_association_thaws_only_with_its_key() {
     let by_device = POLICY.replace("when.psk = \"sensor-*\"", "when.device = \"meter in hall *\"");

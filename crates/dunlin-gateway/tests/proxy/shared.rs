@@ -157,7 +157,8 @@ async fn a_client_of_one_gateway_is_recognized_at_the_other() {
     exchanged(&one).await;
     exchanged(&two).await;
     assert_eq!(policy::visit(&client, second).await, (policy::LOW, false));
-    // Another client behind the same address proves that the hint is wrong, which the first gateway hears, too.
+    // Another client behind the same address proves that the hint is wrong, which the first gateway hears,
+    // too.
     let other = place.with_certificate(place.client("other-root.pem"), "other-");
     other.exchange(second, "localhost", "").await.unwrap_err();
     exchanged(&two).await;

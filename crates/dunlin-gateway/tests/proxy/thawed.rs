@@ -1,4 +1,5 @@
-//! Peers of thawed associations that lose their identities: after a restart nothing is known of them, so they are asked about.
+//! Peers of thawed associations that lose their identities: after a restart nothing is known of them, so they
+//! are asked about.
 
 use std::time::Duration;
 

@@ -117,7 +117,8 @@ async fn the_traffic_of_a_program_that_gives_way_is_counted() {
     metric_becomes(&gateway, "dunlin_gateway_connections{listener=\"test\"}", 1.0).await;
 }
 
-/// Passes datagrams between one client and a gateway that can be replaced. Returns its port, and the port of the gateway.
+/// Passes datagrams between one client and a gateway that can be replaced. Returns its port, and the port of
+/// the gateway.
 async fn wire(gateway: u16) -> (u16, Arc<AtomicU16>) {
     let ((near, port), (far, _)) = (socket().await, socket().await);
     let target = Arc::new(AtomicU16::new(gateway));
@@ -141,8 +142,8 @@ async fn wire(gateway: u16) -> (u16, Arc<AtomicU16>) {
     (port, target)
 }
 
-/// The gateway crashes and comes back without its associations, of which it cannot tell anyone. The tunnel asks it after a while without
-/// an answer.
+/// The gateway crashes and comes back without its associations, of which it cannot tell anyone. The tunnel
+/// asks it after a while without an answer.
 #[tokio::test]
 async fn a_lost_association_is_replaced_by_a_cached_handshake() {
     let check = async |version: &str| {
@@ -197,7 +198,8 @@ async fn datagrams_wait_for_the_handshake_and_are_lost_during_a_pause() {
     metric_becomes(&tunnel, "dunlin_tunnel_datagrams_dropped_total{listener=\"local\"}", 1.0).await;
 }
 
-/// The next tunnel goes on with the associations: there is no handshake, and an answer that the server sends first arrives.
+/// The next tunnel goes on with the associations: there is no handshake, and an answer that the server sends
+/// first arrives.
 #[tokio::test]
 async fn associations_survive_a_restart_of_the_tunnel() {
     let place = Place::new();
@@ -223,7 +225,8 @@ async fn associations_survive_a_restart_of_the_tunnel() {
     metric_becomes(&gateway, "dunlin_gateway_connections{listener=\"test\"}", 1.0).await;
 }
 
-/// The administrator has changed where the data go. The association of the previous configuration would go on as before.
+/// The administrator has changed where the data go. The association of the previous configuration would go on
+/// as before.
 #[tokio::test]
 async fn an_association_does_not_survive_a_change_of_its_server_or_key() {
     let place = Place::new();

@@ -398,7 +398,8 @@ impl Drop for Process {
     }
 }
 
-/// The sample for a CoAP server. libcoap's clients repeat a request until the server answers, so nothing waits for its start.
+/// The sample for a CoAP server. libcoap's clients repeat a request until the server answers, so nothing
+/// waits for its start.
 #[tokio::test(flavor = "multi_thread")]
 async fn libcoaps_clients_reach_libcoaps_server() {
     let place = Place::new();

@@ -12,7 +12,8 @@ pub struct Context {
     pub sha256: String,
 }
 
-/// The contexts that a program understands. A name stands for the text with the hash beside it, and for no other.
+/// The contexts that a program understands. A name stands for the text with the hash beside it, and for no
+/// other.
 #[derive(Clone, Debug)]
 pub struct Contexts(Vec<Context>);
 

@@ -12,7 +12,8 @@ use crate::key::{self, KeyError, KeyType, PublicKey};
 /// The first byte: the tag of COSE_Sign1, 18.
 pub const COSE_SIGN1: u8 = 0xd2;
 
-/// The external data of the signature. It separates these signatures from others by the same keys and costs no byte on the wire.
+/// The external data of the signature. It separates these signatures from others by the same keys and costs
+/// no byte on the wire.
 const CONTEXT: &[u8] = b"dunlin compact credential 1";
 
 /// Why a compact credential is refused.
@@ -63,7 +64,8 @@ pub enum CoseError {
     Key(#[from] KeyError),
 }
 
-/// The algorithm of keys of a type (RFC 9864 §2.1, §2.2; RFC 8230 §2; draft-ietf-cose-dilithium §7). Each fixes curve and hash.
+/// The algorithm of keys of a type (RFC 9864 §2.1, §2.2; RFC 8230 §2; draft-ietf-cose-dilithium §7). Each
+/// fixes curve and hash.
 const fn algorithm(typ: KeyType) -> i64 {
     match typ {
         KeyType::Ed25519 => -19,
@@ -111,7 +113,8 @@ impl Cose {
         let Cbor::Map(members) = cbor::read(header).map_err(CoseError::Header)? else {
             return Err(CoseError::Members);
         };
-        // RFC 9052 §3.1: labels 1 (alg) and 4 (kid). A key in the header would let the credential bring its own.
+        // RFC 9052 §3.1: labels 1 (alg) and 4 (kid). A key in the header would let the credential bring its
+        // own.
         let (name, key_id) = match members.as_slice() {
             [(Cbor::Unsigned(1), name)] => (name, None),
             [(Cbor::Unsigned(1), name), (Cbor::Unsigned(4), Cbor::Bytes(key_id))] => {

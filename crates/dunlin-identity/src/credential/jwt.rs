@@ -1,4 +1,5 @@
-//! Credentials as JWTs: a compact JWS over the credential itself (W3C VC-JOSE-COSE §3.1.1, RFC 7515, RFC 7519).
+//! Credentials as JWTs: a compact JWS over the credential itself (W3C VC-JOSE-COSE §3.1.1, RFC 7515, RFC
+//! 7519).
 
 use base64ct::{Base64UrlUnpadded, Encoding};
 use dunlin::crypto::{CryptoProvider, SigningKey};
@@ -29,7 +30,8 @@ pub enum JwtError {
     /// A member of the header is missing or malformed, or has another value than a credential's.
     #[error("JWT: missing or malformed header {0:?}")]
     Header(&'static str),
-    /// The header has a member that this version does not allow: keys come from the issuer's document, and extensions are unknown.
+    /// The header has a member that this version does not allow: keys come from the issuer's document, and
+    /// extensions are unknown.
     #[error("JWT: unexpected header {0:?}")]
     Unexpected(String),
     /// The algorithm is `none` or unknown.
@@ -52,8 +54,8 @@ pub enum JwtError {
     Key(#[from] KeyError),
 }
 
-/// The algorithms that verify, the first of a scheme also the one that signs (RFC 7518 §3.1, RFC 8037 §3.1, RFC 9864 §2.2,
-/// draft-ietf-cose-dilithium §7).
+/// The algorithms that verify, the first of a scheme also the one that signs (RFC 7518 §3.1, RFC 8037 §3.1,
+/// RFC 9864 §2.2, draft-ietf-cose-dilithium §7).
 const ALGORITHMS: [(&str, SignatureScheme); 8] = [
     ("EdDSA", SignatureScheme::ED25519),
     ("Ed25519", SignatureScheme::ED25519),
@@ -97,8 +99,8 @@ impl<'t> Jwt<'t> {
         }
     }
 
-    /// Checks the registered claims that stand beside the credential's members (VC-JOSE-COSE §3.1.3). Returns the last second in which
-    /// the JWT is valid; `None` if it does not expire.
+    /// Checks the registered claims that stand beside the credential's members (VC-JOSE-COSE §3.1.3). Returns
+    /// the last second in which the JWT is valid; `None` if it does not expire.
     pub(super) fn check_claims(
         &self,
         issuer: &str,
@@ -106,8 +108,8 @@ impl<'t> Jwt<'t> {
         now: Seconds,
     ) -> Result<Option<Seconds>, JwtError> {
         let payload = self.payload.as_object().ok_or(JwtError::Parts)?;
-        // §3.1.3: `vc` and `vp` belong to the older form, in which the credential is a claim. RFC 7519 §4.1.3: a JWT for an audience is
-        // rejected by everyone else, and a verifier has no name here.
+        // §3.1.3: `vc` and `vp` belong to the older form, in which the credential is a claim. RFC 7519
+        // §4.1.3: a JWT for an audience is rejected by everyone else, and a verifier has no name here.
         if let Some(name) = ["vc", "vp", "aud"].into_iter().find(|name| payload.contains_key(*name)) {
             return Err(JwtError::Claim(name));
         }
@@ -143,8 +145,8 @@ fn numeric_date(value: &Value) -> Option<Seconds> {
 }
 
 fn read_header(header: &Map<String, Value>) -> Result<(SignatureScheme, DidUrl), JwtError> {
-    // RFC 7515 §4.1.11: `crit` names extensions that must be understood, and there are none here. `jwk`, `jku`, `x5c` and `x5u`
-    // would let the credential bring its own key.
+    // RFC 7515 §4.1.11: `crit` names extensions that must be understood, and there are none here. `jwk`,
+    // `jku`, `x5c` and `x5u` would let the credential bring its own key.
     if let Some(name) = header.keys().find(|name| !["alg", "kid", "typ", "cty"].contains(&name.as_str())) {
         return Err(JwtError::Unexpected(shown(name)));
     }

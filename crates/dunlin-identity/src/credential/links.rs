@@ -1,5 +1,6 @@
-//! Credentials of the paper's public implementation, to interoperate with it (docs/identity.md). Their signature covers neither a canonical
-//! form nor what the proof says of itself. Everywhere else, use [`Verifier`](super::Verifier).
+//! Credentials of the paper's public implementation, to interoperate with it (docs/identity.md). Their
+//! signature covers neither a canonical form nor what the proof says of itself. Everywhere else, use
+//! [`Verifier`](super::Verifier).
 
 use base64ct::{Base64, Encoding};
 use dunlin::crypto::{CryptoProvider, SigningKey};
@@ -31,7 +32,8 @@ pub enum LinksError {
     /// A member is missing, malformed, too long, or one that the signature would not cover.
     #[error("credential: missing, malformed or unknown member {0:?}")]
     Member(&'static str),
-    /// The verification method is not that of a trusted issuer, or of another issuer than the credential names.
+    /// The verification method is not that of a trusted issuer, or of another issuer than the credential
+    /// names.
     #[error("credential: its verification method belongs to no trusted issuer")]
     UntrustedIssuer,
     /// The signature is wrong, or the key has a type that the public implementation lacks.
@@ -106,7 +108,8 @@ impl LinksCredential {
         ]
     }
 
-    /// Signs the credential, and returns its text as the public implementation sends it. `created` is the time of the proof.
+    /// Signs the credential, and returns its text as the public implementation sends it. `created` is the
+    /// time of the proof.
     ///
     /// # Errors
     /// [`LinksError::Member`] if a text is too long; [`LinksError::Key`].

@@ -1,4 +1,5 @@
-//! Members of a credential that nothing here uses. A verifier still refuses those that are malformed (VC Data Model 2.0 §4).
+//! Members of a credential that nothing here uses. A verifier still refuses those that are malformed (VC Data
+//! Model 2.0 §4).
 
 use alloc::vec;
 use alloc::vec::Vec;

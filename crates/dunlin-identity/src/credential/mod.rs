@@ -91,7 +91,8 @@ pub enum CredentialError {
 /// A credential after all checks.
 #[derive(Clone, Debug, PartialEq)]
 pub struct VerifiedCredential {
-    /// What the issuer signed: the credential without its proof, and without contexts that the proof does not cover.
+    /// What the issuer signed: the credential without its proof, and without contexts that the proof does not
+    /// cover.
     pub credential: Value,
     /// The trusted issuer.
     pub issuer: Did,
@@ -105,9 +106,11 @@ pub struct VerifiedCredential {
     pub statuses: Vec<StatusEntry>,
     /// The first second in which the credential is valid; `None` if it does not say.
     pub valid_from: Option<Seconds>,
-    /// The last second in which the credential and what secures it (its proof or JWT) are valid; `None` if neither expires.
+    /// The last second in which the credential and what secures it (its proof or JWT) are valid; `None` if
+    /// neither expires.
     pub valid_until: Option<Seconds>,
-    /// The last second in which the status lists behind the verdict are fresh; `None` if the credential has no status.
+    /// The last second in which the status lists behind the verdict are fresh; `None` if the credential has
+    /// no status.
     pub status_until: Option<Seconds>,
 }
 
@@ -131,11 +134,12 @@ impl Verifier {
         self
     }
 
-    /// Verifies a credential that `holder` presents, as JSON with a Data Integrity proof, as a JWT or in the compact form. A credential
-    /// with a status is refused: use [`Self::verify_with_status`].
+    /// Verifies a credential that `holder` presents, as JSON with a Data Integrity proof, as a JWT or in the
+    /// compact form. A credential with a status is refused: use [`Self::verify_with_status`].
     ///
     /// # Errors
-    /// The first check that fails. What only the signature makes reliable, such as times, is checked after it.
+    /// The first check that fails. What only the signature makes reliable, such as times, is checked after
+    /// it.
     pub fn verify(
         &self,
         provider: &CryptoProvider,
@@ -149,7 +153,8 @@ impl Verifier {
     /// As [`Self::verify`], and checks the credential's status in the lists at hand.
     ///
     /// # Errors
-    /// As [`Self::verify`]; [`CredentialError::Status`], where [`StatusError::Missing`] and [`StatusError::Stale`] name the list to fetch.
+    /// As [`Self::verify`]; [`CredentialError::Status`], where [`StatusError::Missing`] and
+    /// [`StatusError::Stale`] name the list to fetch.
     pub fn verify_with_status(
         &self,
         provider: &CryptoProvider,
@@ -161,8 +166,9 @@ impl Verifier {
         self.verified(provider, credential, Some(holder), lists, now)
     }
 
-    /// As [`Self::verify_with_status`], for a credential from somebody who proves to be its subject by other means, as in a handshake: the
-    /// caller must check that the presenter has a key of [`VerifiedCredential::subject`].
+    /// As [`Self::verify_with_status`], for a credential from somebody who proves to be its subject by other
+    /// means, as in a handshake: the caller must check that the presenter has a key of
+    /// [`VerifiedCredential::subject`].
     ///
     /// # Errors
     /// As [`Self::verify_with_status`]; [`CredentialError::Member`] if the subject is not a DID.
@@ -218,7 +224,8 @@ impl Verifier {
         })
     }
 
-    /// Where the issuer publishes the status of a credential, which may have expired or be revoked: for the issuer, which revokes it.
+    /// Where the issuer publishes the status of a credential, which may have expired or be revoked: for the
+    /// issuer, which revokes it.
     ///
     /// # Errors
     /// [`CredentialError`] of a credential whose signature does not count.
@@ -312,8 +319,9 @@ impl Issuer<'_> {
     /// Issues a credential as JSON with a Data Integrity proof, in the cryptosuite of the key.
     ///
     /// # Errors
-    /// A credential that no verifier would accept is not signed: [`CredentialError::Member`], [`CredentialError::Context`] and others;
-    /// [`CredentialError::UntrustedIssuer`] if the credential names another issuer; [`CredentialError::Proof`].
+    /// A credential that no verifier would accept is not signed: [`CredentialError::Member`],
+    /// [`CredentialError::Context`] and others; [`CredentialError::UntrustedIssuer`] if the credential names
+    /// another issuer; [`CredentialError::Proof`].
     pub fn issue(
         &self,
         credential: &Value,
@@ -408,8 +416,8 @@ pub fn of_file(content: &[u8]) -> &[u8] {
     }
 }
 
-/// What a credential says, before anything is verified: to show it, or to find out about whom it is. It may also be the credential of a
-/// status list.
+/// What a credential says, before anything is verified: to show it, or to find out about whom it is. It may
+/// also be the credential of a status list.
 ///
 /// # Errors
 /// [`CredentialError`] of a malformed text.

@@ -1,6 +1,8 @@
-//! Verifiable presentations (W3C VC Data Model 2.0 §4.13): a holder shows credentials outside a handshake, to one verifier and once.
+//! Verifiable presentations (W3C VC Data Model 2.0 §4.13): a holder shows credentials outside a handshake, to
+//! one verifier and once.
 //!
-//! In a handshake the holder needs none: its signature over the transcript takes the place of the presentation's proof.
+//! In a handshake the holder needs none: its signature over the transcript takes the place of the
+//! presentation's proof.
 
 use dunlin::crypto::{CryptoProvider, SigningKey};
 use serde_json::{Map, Value, json};
@@ -66,11 +68,12 @@ pub struct Audience<'a> {
     pub domain: &'a str,
 }
 
-/// Presents credentials: JSON with a Data Integrity proof, or JWTs. `signer` is the key of the holder's verification method `method`.
+/// Presents credentials: JSON with a Data Integrity proof, or JWTs. `signer` is the key of the holder's
+/// verification method `method`.
 ///
 /// # Errors
-/// [`PresentationError::Count`]; [`PresentationError::Member`] if a credential is neither JSON nor a JWT; [`PresentationError::Proof`];
-/// [`PresentationError::TooLong`].
+/// [`PresentationError::Count`]; [`PresentationError::Member`] if a credential is neither JSON nor a JWT;
+/// [`PresentationError::Proof`]; [`PresentationError::TooLong`].
 pub fn present(
     provider: &CryptoProvider,
     signer: &dyn SigningKey,
@@ -105,7 +108,8 @@ pub fn present(
 }
 
 impl Verifier {
-    /// Verifies a presentation by the DID of `holder`, and all credentials in it, which must be about that DID.
+    /// Verifies a presentation by the DID of `holder`, and all credentials in it, which must be about that
+    /// DID.
     ///
     /// # Errors
     /// The first check that fails.

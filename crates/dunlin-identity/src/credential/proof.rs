@@ -1,4 +1,5 @@
-//! Proofs of W3C Data Integrity over canonical JSON: eddsa-jcs-2022, ecdsa-jcs-2019, mldsa44-jcs-2024, and our own rsa-pss-jcs-dunlin.
+//! Proofs of W3C Data Integrity over canonical JSON: eddsa-jcs-2022, ecdsa-jcs-2019, mldsa44-jcs-2024, and
+//! our own rsa-pss-jcs-dunlin.
 
 use dunlin::crypto::{CryptoProvider, Hash, HashAlgorithm, SigningKey};
 use serde_json::{Map, Value, json};
@@ -196,8 +197,9 @@ impl Proof {
     }
 }
 
-/// Verifies the proof of a document with the key that its verification method has. Only a caller who knows from elsewhere that this key
-/// belongs to the issuer needs this; [`Verifier`](super::Verifier) checks everything.
+/// Verifies the proof of a document with the key that its verification method has. Only a caller who knows
+/// from elsewhere that this key belongs to the issuer needs this; [`Verifier`](super::Verifier) checks
+/// everything.
 ///
 /// # Errors
 /// The first check that fails.
@@ -264,7 +266,8 @@ pub(super) fn sign_for(
     Ok(secured)
 }
 
-/// The signed bytes: the hash of the proof's options, then that of the document (vc-di-eddsa §3.3.4, vc-di-ecdsa §3.3.4).
+/// The signed bytes: the hash of the proof's options, then that of the document (vc-di-eddsa §3.3.4,
+/// vc-di-ecdsa §3.3.4).
 fn hash_data(
     provider: &CryptoProvider,
     suite: Cryptosuite,

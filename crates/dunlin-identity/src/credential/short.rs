@@ -1,4 +1,5 @@
-//! The short form of a credential in CBOR: what every credential says, and text that is binary data, take fewer bytes.
+//! The short form of a credential in CBOR: what every credential says, and text that is binary data, take
+//! fewer bytes.
 //!
 //! Each credential has one short form. [`expand`] refuses every other item.
 
@@ -46,7 +47,8 @@ const TEXTS: [&str; 9] = [
     "https://w3id.org/security/multikey/v1",
 ];
 
-/// The first byte of a byte string says which texts the others stand for. DID methods have the codes that they have in handshakes.
+/// The first byte of a byte string says which texts the others stand for. DID methods have the codes that
+/// they have in handshakes.
 const CONSTANT: u8 = 0;
 const UUID: u8 = 1;
 const TIME: u8 = 2;

@@ -1,7 +1,7 @@
 //! The status of credentials: W3C Bitstring Status List 1.0, made and checked without network.
 //!
-//! An issuer publishes a list as a credential. A program fetches it, or receives it from the holder, and keeps it in [`StatusLists`], with
-//! which [`Verifier::verify_with_status`] checks credentials.
+//! An issuer publishes a list as a credential. A program fetches it, or receives it from the holder, and
+//! keeps it in [`StatusLists`], with which [`Verifier::verify_with_status`] checks credentials.
 
 use std::cmp::Reverse;
 
@@ -18,17 +18,20 @@ use crate::gzip::{self, GzipError};
 use crate::key::PublicKey;
 use crate::knowledge::{MAX_KNOWN_LISTS, Mark, Subject};
 
-/// The fewest entries of a list, so that an entry does not identify a holder (Bitstring Status List §3.1, §6.1).
+/// The fewest entries of a list, so that an entry does not identify a holder (Bitstring Status List §3.1,
+/// §6.1).
 pub const MIN_STATUS_ENTRIES: u64 = 131_072;
 
-/// The most entries of a list: 128 KiB without compression. An issuer with more credentials has several lists.
+/// The most entries of a list: 128 KiB without compression. An issuer with more credentials has several
+/// lists.
 pub const MAX_STATUS_ENTRIES: u64 = 1 << 20;
 
-/// The longest credential that contains a list, in bytes: a list that does not shrink, in base64url, as a JWT also twice.
+/// The longest credential that contains a list, in bytes: a list that does not shrink, in base64url, as a JWT
+/// also twice.
 pub const MAX_STATUS_CREDENTIAL: usize = 256 * 1024;
 
-/// The longest status lists that a holder sends beside a credential, in bytes together with their lengths. It is enough for lists in which one
-/// credential in twenty is revoked.
+/// The longest status lists that a holder sends beside a credential, in bytes together with their lengths. It
+/// is enough for lists in which one credential in twenty is revoked.
 pub const MAX_STATUS_STAPLE: usize = 16 * 1024;
 
 /// How many statuses a credential may have.
@@ -79,7 +82,8 @@ pub enum StatusError {
     /// The list does not have that many entries.
     #[error("the status list has no entry {0}")]
     Index(u64),
-    /// A status has another type than `BitstringStatusListEntry`, or a list another one than `BitstringStatusListCredential`.
+    /// A status has another type than `BitstringStatusListEntry`, or a list another one than
+    /// `BitstringStatusListCredential`.
     #[error("unknown type {0:?} of a status or status list")]
     Type(String),
     /// The purpose is neither revocation nor suspension, or an entry has several bits.
@@ -88,7 +92,8 @@ pub enum StatusError {
     /// A member of a status or list is missing or malformed.
     #[error("missing or malformed member {0:?} of a status or status list")]
     Member(&'static str),
-    /// The lists beside a credential are no such lists: malformed, twice the same, too many or too long together.
+    /// The lists beside a credential are no such lists: malformed, twice the same, too many or too long
+    /// together.
     #[error(
         "the status lists beside the credential are malformed, repeated, more than {MAX_STATUSES}, or longer than \
          {MAX_STATUS_STAPLE} bytes together"
@@ -145,7 +150,8 @@ impl StatusPurpose {
 pub struct StatusEntry {
     /// The URL of the list.
     pub list: String,
-    /// The number of the bit, from 0. An issuer chooses it at random, so that it says nothing about the holder.
+    /// The number of the bit, from 0. An issuer chooses it at random, so that it says nothing about the
+    /// holder.
     pub index: u64,
     /// What the bit means.
     pub purpose: StatusPurpose,
@@ -318,8 +324,8 @@ impl Bitstring {
     }
 }
 
-/// What a holder sends in a handshake beside a credential, so that verifiers need not fetch the status lists of its issuer: the
-/// credentials of the lists, each as `opaque list<1..2^16-1>`.
+/// What a holder sends in a handshake beside a credential, so that verifiers need not fetch the status lists
+/// of its issuer: the credentials of the lists, each as `opaque list<1..2^16-1>`.
 ///
 /// # Errors
 /// [`StatusError::Staple`].
@@ -369,7 +375,8 @@ pub fn list_issuer(credential: &[u8]) -> Result<String, CredentialError> {
     Ok(issuer.to_owned())
 }
 
-/// Whether a list is older than [`DEFAULT_STATUS_AGE`] by the time that it gives, before anything is verified. Then it counts no longer.
+/// Whether a list is older than [`DEFAULT_STATUS_AGE`] by the time that it gives, before anything is
+/// verified. Then it counts no longer.
 pub fn is_old(credential: &[u8], now: Seconds) -> bool {
     let made = super::unverified(credential).ok().and_then(|list| DateTime::read(list.get("validFrom")?));
     made.is_some_and(|made| now > made.seconds().saturating_add(DEFAULT_STATUS_AGE))
@@ -403,7 +410,8 @@ pub struct StatusList {
 }
 
 impl StatusList {
-    /// Verifies the credential that was fetched from `url`, or that a holder sent for it. The verifier must trust its issuer.
+    /// Verifies the credential that was fetched from `url`, or that a holder sent for it. The verifier must
+    /// trust its issuer.
     ///
     /// # Errors
     /// [`CredentialError`] of the credential; [`CredentialError::Status`] of the list.
@@ -513,8 +521,8 @@ impl StatusList {
         self.made
     }
 
-    /// Whether the list may take the place of this one. Times are in seconds, and of two lists of one second nothing says which one is
-    /// newer. So the second of them must refuse all that the first refuses.
+    /// Whether the list may take the place of this one. Times are in seconds, and of two lists of one second
+    /// nothing says which one is newer. So the second of them must refuse all that the first refuses.
     fn may_replace(&self, present: &Self) -> bool {
         let covers = || {
             present.purposes.iter().all(|purpose| self.purposes.contains(purpose))
@@ -524,7 +532,8 @@ impl StatusList {
     }
 }
 
-/// How new a list is. Of two lists of one second, the one with more bits is newer: an issuer who revokes twice in a second adds bits.
+/// How new a list is. Of two lists of one second, the one with more bits is newer: an issuer who revokes
+/// twice in a second adds bits.
 fn mark(provider: &CryptoProvider, made: Seconds, purposes: &[StatusPurpose], bits: &Bitstring) -> Mark {
     let set: u64 = bits.0.iter().map(|byte| u64::from(byte.count_ones())).sum();
     let purposes: Vec<u8> = purposes.iter().map(|purpose| *purpose as u8).collect();
@@ -557,8 +566,8 @@ impl Default for StatusLists {
 }
 
 impl StatusLists {
-    /// Lists that are not older than `max_age` seconds: the longest that a revocation can be missed. At most `capacity` of them are from
-    /// holders ([`Self::merge`]).
+    /// Lists that are not older than `max_age` seconds: the longest that a revocation can be missed. At most
+    /// `capacity` of them are from holders ([`Self::merge`]).
     pub const fn new(max_age: Seconds, capacity: usize) -> Self {
         Self { held: Vec::new(), max_age, capacity }
     }
@@ -602,8 +611,9 @@ impl StatusLists {
         self.held.retain(|held| keep(&held.list));
     }
 
-    /// Takes those lists from holders that are newer than the ones at hand. Older ones change nothing. When there are too many, one of them
-    /// leaves: of the issuer with the most, the one that was made first. So the lists of one issuer do not displace those of another.
+    /// Takes those lists from holders that are newer than the ones at hand. Older ones change nothing. When
+    /// there are too many, one of them leaves: of the issuer with the most, the one that was made first. So
+    /// the lists of one issuer do not displace those of another.
     pub fn merge<'l>(&mut self, others: impl IntoIterator<Item = &'l StatusList>) {
         for list in others {
             // The only refusal is that of an older list.
@@ -634,8 +644,8 @@ impl StatusLists {
         list.valid_until.map_or(end, |valid_until| valid_until.min(end))
     }
 
-    /// Whether a list at hand says that the issuer has revoked or suspended a credential with these statuses. A list that is not at hand
-    /// says nothing.
+    /// Whether a list at hand says that the issuer has revoked or suspended a credential with these statuses.
+    /// A list that is not at hand says nothing.
     pub fn refuses(&self, issuer: &Did, entries: &[StatusEntry]) -> bool {
         let of_issuer = |list: &&StatusList| list.issuer == issuer.as_str();
         entries.iter().any(|entry| {
@@ -646,8 +656,8 @@ impl StatusLists {
         })
     }
 
-    /// Whether lists at hand that are not too old say that the issuer has neither revoked nor suspended a credential with these statuses.
-    /// `is_newest` says whether no newer list is known.
+    /// Whether lists at hand that are not too old say that the issuer has neither revoked nor suspended a
+    /// credential with these statuses. `is_newest` says whether no newer list is known.
     pub(crate) fn vouch(
         &self,
         issuer: &Did,
@@ -658,9 +668,9 @@ impl StatusLists {
         self.check(&[], issuer.as_str(), entries, now, is_newest).is_ok()
     }
 
-    /// Checks the statuses of a credential, by these lists and those that its holder has `sent`, after all checks: the newest one counts,
-    /// and none of which `is_newest` says that a newer one is known. Returns the last second for which the answer holds; `None` if there are
-    /// no statuses.
+    /// Checks the statuses of a credential, by these lists and those that its holder has `sent`, after all
+    /// checks: the newest one counts, and none of which `is_newest` says that a newer one is known. Returns
+    /// the last second for which the answer holds; `None` if there are no statuses.
     pub(crate) fn check(
         &self,
         sent: &[StatusList],

@@ -60,8 +60,9 @@ impl IdentifierIdentity {
     }
 }
 
-/// Verifies peers by their bare DIDs, which they show in the message DID ([`dunlin::SsiMessages`]). Anybody can make a DID, so a list says
-/// which count (§V of the paper in docs/identity.md). A root over members counts only where the peer sends a proof of its membership.
+/// Verifies peers by their bare DIDs, which they show in the message DID ([`dunlin::SsiMessages`]). Anybody
+/// can make a DID, so a list says which count (§V of the paper in docs/identity.md). A root over members
+/// counts only where the peer sends a proof of its membership.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -89,22 +90,23 @@ impl IdentifierVerifier {
         Self { subjects: Subjects::new(provider).only(peers), asks: false }
     }
 
-    /// Resolves the DIDs of further methods. Of several resolvers for one method, the first that has an answer counts.
+    /// Resolves the DIDs of further methods. Of several resolvers for one method, the first that has an
+    /// answer counts.
     #[must_use]
     pub fn with_resolver(mut self, resolver: Arc<dyn Resolver>) -> Self {
         self.subjects.add_resolver(resolver);
         self
     }
 
-    /// Asks the caller ([`dunlin::Question::Verify`]) where a document is not at hand. The caller looks it up, adds it, and answers with the
-    /// result of [`Self::judge`]. Without this such a peer is refused.
+    /// Asks the caller ([`dunlin::Question::Verify`]) where a document is not at hand. The caller looks it
+    /// up, adds it, and answers with the result of [`Self::judge`]. Without this such a peer is refused.
     #[must_use]
     pub fn asking(self) -> Self {
         Self { asks: true, ..self }
     }
 
-    /// Verifies the DID in a peer's message: everything but the peer's possession of the key in the result. `proof` is what the peer has
-    /// sent beside it.
+    /// Verifies the DID in a peer's message: everything but the peer's possession of the key in the result.
+    /// `proof` is what the peer has sent beside it.
     ///
     /// # Errors
     /// [`Refusal`]. What [`Refusal::is_missing`] names can be looked up.

@@ -16,8 +16,8 @@ pub const MAX_SHOWN_DID: usize = 256;
 
 const _: () = assert!(MAX_SHOWN_DID + '…'.len_utf8() <= MAX_OTHER_TEXT, "the text fits");
 
-/// A peer that has proven a credential: its DID, who says what about it, and what the verdict rests on. It is the content of
-/// [`OtherIdentity::details`].
+/// A peer that has proven a credential: its DID, who says what about it, and what the verdict rests on. It is
+/// the content of [`OtherIdentity::details`].
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct CredentialIdentity {
@@ -25,10 +25,11 @@ pub struct CredentialIdentity {
     pub did: Did,
     /// The issuer of the credential.
     pub issuer: Did,
-    /// The hash of the issuer's document and its version, if a resolver has shown it; `None` if the program has given the document.
+    /// The hash of the issuer's document and its version, if a resolver has shown it; `None` if the program
+    /// has given the document.
     pub issuer_document: Option<(Sha256Hash, u64)>,
-    /// What the issuer says about the peer: the credential's subject without its id. `None` if it is too long for sessions and cache
-    /// entries; then nobody may conclude anything from a claim that is not there.
+    /// What the issuer says about the peer: the credential's subject without its id. `None` if it is too long
+    /// for sessions and cache entries; then nobody may conclude anything from a claim that is not there.
     pub claims: Option<Map<String, Value>>,
     /// The hash of the peer's DID document, in canonical form.
     pub document: Sha256Hash,

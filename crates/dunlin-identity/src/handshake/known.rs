@@ -11,8 +11,8 @@ use crate::did::Did;
 use crate::knowledge::{Knowledge, Learnt, Mark, Record, Subject};
 use crate::method::dunlin::Sha256Hash;
 
-/// Keeps what a program learns beyond its end, or passes it to other programs. A handshake waits for it, so it must not block. It reports its
-/// own failures.
+/// Keeps what a program learns beyond its end, or passes it to other programs. A handshake waits for it, so
+/// it must not block. It reports its own failures.
 pub trait KnownStore: Send + Sync + fmt::Debug {
     /// Keeps an entry, which is later than those before it about the same subject. Entries about logs
     /// ([`Subject::is_log`]) can come with each handshake; a store may keep them with a delay, and of several
@@ -110,9 +110,9 @@ impl Known {
         sequence: u64,
     ) -> Result<bool, ResolveError> {
         let mark = Mark::new(sequence, hash.as_bytes());
-        // A registry numbers the documents of its DIDs. Those of other methods have no numbers, and the one that
-        // was looked up last counts. A store has the first one of a number, which would count again after a
-        // restart, so it gets none of them.
+        // A registry numbers the documents of its DIDs. Those of other methods have no numbers, and the one
+        // that was looked up last counts. A store has the first one of a number, which would count again
+        // after a restart, so it gets none of them.
         let is_numbered = did_method(did) == Some(DidMethod::DUNLIN);
         let stores = if is_numbered { self.stores.as_slice() } else { &[] };
         match self.learn_for(stores, subject, mark) {

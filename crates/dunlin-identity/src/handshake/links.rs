@@ -19,8 +19,9 @@ use crate::credential::links::{self, LinksError, LinksIssuer};
 use crate::credential::{Seconds, unsigned};
 use crate::trust::TrustList;
 
-/// Verifies peers by credentials of the paper's public implementation, for profiles of [`dunlin::SsiMessages::Links`] alone
-/// (docs/identity.md): these credentials have no status, and the issuer signs no canonical form.
+/// Verifies peers by credentials of the paper's public implementation, for profiles of
+/// [`dunlin::SsiMessages::Links`] alone (docs/identity.md): these credentials have no status, and the issuer
+/// signs no canonical form.
 ///
 /// It trusts what these issuers say about anybody, unless [`Self::with_peers`] names the peers.
 #[derive(Debug)]
@@ -36,7 +37,8 @@ impl LinksVerifier {
         Self { issuers, subjects: Subjects::new(provider), asks: false }
     }
 
-    /// Resolves the DIDs of further methods. Of several resolvers for one method, the first that has an answer counts.
+    /// Resolves the DIDs of further methods. Of several resolvers for one method, the first that has an
+    /// answer counts.
     #[must_use]
     pub fn with_resolver(mut self, resolver: Arc<dyn Resolver>) -> Self {
         self.subjects.add_resolver(resolver);
@@ -49,15 +51,15 @@ impl LinksVerifier {
         Self { subjects: self.subjects.only(peers), ..self }
     }
 
-    /// Asks the caller ([`dunlin::Question::Verify`]) where a document is not at hand. The caller looks it up, adds it, and answers with the
-    /// result of [`Self::judge`]. Without this such a peer is refused.
+    /// Asks the caller ([`dunlin::Question::Verify`]) where a document is not at hand. The caller looks it
+    /// up, adds it, and answers with the result of [`Self::judge`]. Without this such a peer is refused.
     #[must_use]
     pub fn asking(self) -> Self {
         Self { asks: true, ..self }
     }
 
-    /// Verifies the credential in a VC message: everything but the peer's possession of the key in the result. `algorithms` are those that
-    /// may verify the issuer's signature.
+    /// Verifies the credential in a VC message: everything but the peer's possession of the key in the
+    /// result. `algorithms` are those that may verify the issuer's signature.
     ///
     /// # Errors
     /// [`Refusal`]. What [`Refusal::is_missing`] names can be looked up.

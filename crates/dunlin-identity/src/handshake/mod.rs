@@ -1,9 +1,11 @@
-//! Credentials and bare DIDs in handshakes: the engine's verifiers of both, and the identities that they give a peer.
+//! Credentials and bare DIDs in handshakes: the engine's verifiers of both, and the identities that they give
+//! a peer.
 //!
-//! [`CredentialVerifier`] trusts issuers, [`IdentifierVerifier`] trusts DIDs. Both resolve the DID of a peer by their [`Resolver`]s, of
-//! which [`RegistryDocuments`] believes a registry of `did:dunlin`.
+//! [`CredentialVerifier`] trusts issuers, [`IdentifierVerifier`] trusts DIDs. Both resolve the DID of a peer
+//! by their [`Resolver`]s, of which [`RegistryDocuments`] believes a registry of `did:dunlin`.
 //! [`LinksVerifier`] reads the credentials of the paper's public implementation.
-//! [`Holding::to_tls`](crate::holding::Holding::to_tls) is the other side: the credential or DID that this program shows.
+//! [`Holding::to_tls`](crate::holding::Holding::to_tls) is the other side: the credential or DID that this
+//! program shows.
 
 mod identifier;
 mod identity;
@@ -49,8 +51,8 @@ pub struct Stapled<'s> {
 
 /// What all verifiers of this module can do, for programs that look documents up.
 pub trait Judge: dunlin::auth::Verifier {
-    /// Verifies what a peer has shown: everything but the peer's possession of the key in the result. `algorithms` are those
-    /// that may verify the signature of an issuer.
+    /// Verifies what a peer has shown: everything but the peer's possession of the key in the result.
+    /// `algorithms` are those that may verify the signature of an issuer.
     ///
     /// # Errors
     /// [`Refusal`]. What [`Refusal::is_missing`] names can be looked up.

@@ -1,5 +1,5 @@
-//! What a program believes a registry of `did:dunlin`, and what it has learnt from it: by the proofs that peers send along, and by those
-//! that the program has looked up.
+//! What a program believes a registry of `did:dunlin`, and what it has learnt from it: by the proofs that
+//! peers send along, and by those that the program has looked up.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -22,19 +22,21 @@ use crate::registry::chain::ChainError;
 use crate::registry::checkpoint::{CheckpointError, FreshCheckpoint, RegistryTrust, SignedCheckpoint};
 use crate::registry::staple::{Resolved, Staple, StapleError};
 
-/// For how many seconds a document serves later handshakes whose peers send no proof: 5 minutes. A peer that has rotated its key and sends
-/// no proof is refused for this time at most.
+/// For how many seconds a document serves later handshakes whose peers send no proof: 5 minutes. A peer that
+/// has rotated its key and sends no proof is refused for this time at most.
 pub const LOOK_UP_AGE: Seconds = 300;
 
-/// How old a proof may be that counts while the registry is silent, unless the program says otherwise: an hour.
+/// How old a proof may be that counts while the registry is silent, unless the program says otherwise: an
+/// hour.
 pub const DEFAULT_OUTAGE_AGE: Seconds = 3600;
 
-/// Resolves DIDs of one registry: first by the proof that the peer sends along, which needs no network; then by what it has learnt before. If
-/// neither suffices, the program looks the DID up and keeps the result here ([`super::CredentialVerifier::asking`]).
+/// Resolves DIDs of one registry: first by the proof that the peer sends along, which needs no network; then
+/// by what it has learnt before. If neither suffices, the program looks the DID up and keeps the result here
+/// ([`super::CredentialVerifier::asking`]).
 ///
-/// It keeps the largest checkpoint that it has accepted, so that the registry cannot go back, or show two histories of one size. How large that
-/// is stays in [`Known`], too. What a
-/// registry shows is verified against this checkpoint, and kept only if it still is the largest then.
+/// It keeps the largest checkpoint that it has accepted, so that the registry cannot go back, or show two
+/// histories of one size. How large that is stays in [`Known`], too. What a registry shows is verified
+/// against this checkpoint, and kept only if it still is the largest then.
 pub struct RegistryDocuments {
     provider: Arc<CryptoProvider>,
     trust: RwLock<Arc<RegistryTrust>>,
@@ -63,7 +65,8 @@ struct Verified {
     checkpoint: FreshCheckpoint,
 }
 
-/// Takes two checkpoints of a registry that contradict each other: the one that was accepted before, and the other one.
+/// Takes two checkpoints of a registry that contradict each other: the one that was accepted before, and the
+/// other one.
 type Report = Box<dyn Fn(&SignedCheckpoint, &SignedCheckpoint) + Send + Sync>;
 
 impl RegistryDocuments {
@@ -119,8 +122,9 @@ impl RegistryDocuments {
     /// that this side refuses because it is too old, smaller than a known one or of another history. It keeps
     /// nothing: otherwise each operation of a stranger would make the proofs of all peers too old.
     ///
-    /// A registry that shows an old checkpoint answers all the same, so the outage rule stays closed. Only the
-    /// registry's key makes such an answer, so an attacker opens the rule only by keeping all answers away.
+    /// A registry that shows an old checkpoint answers all the same, so the outage rule stays closed. Only
+    /// the registry's key makes such an answer, so an attacker opens the rule only by keeping all answers
+    /// away.
     ///
     /// # Errors
     /// The note is malformed, or the check of the registry's signature fails.
@@ -131,8 +135,9 @@ impl RegistryDocuments {
         }
     }
 
-    /// Notes that the registry has proven at this time that it does not have the DID. A document to which a list pins it counts then, for
-    /// [`LOOK_UP_AGE`]. Of more such DIDs than documents are at hand, the one that was proven first leaves.
+    /// Notes that the registry has proven at this time that it does not have the DID. A document to which a
+    /// list pins it counts then, for [`LOOK_UP_AGE`]. Of more such DIDs than documents are at hand, the one
+    /// that was proven first leaves.
     pub fn set_absent(&self, did: Did, now: Seconds) {
         let mut absent = self.absent.write().unwrap_or_else(PoisonError::into_inner);
         absent.retain(|_, at| now <= at.saturating_add(LOOK_UP_AGE));
@@ -146,15 +151,16 @@ impl RegistryDocuments {
         }
     }
 
-    /// Shares what is known for good with other registries and verifiers. It belongs to the registry's origin, whatever keys the registry has, and
-    /// says nothing about the DIDs of other origins.
+    /// Shares what is known for good with other registries and verifiers. It belongs to the registry's
+    /// origin, whatever keys the registry has, and says nothing about the DIDs of other origins.
     #[must_use]
     pub fn with_known(self, known: Arc<Known>) -> Self {
         Self { documents: self.documents.with_known(known), ..self }
     }
 
-    /// Passes two checkpoints that contradict each other to `report`: the one that was accepted before, and the other one. Together they
-    /// are evidence against the registry. A handshake may wait for `report`, which must not block.
+    /// Passes two checkpoints that contradict each other to `report`: the one that was accepted before, and
+    /// the other one. Together they are evidence against the registry. A handshake may wait for `report`,
+    /// which must not block.
     #[must_use]
     pub fn with_report(
         self,
@@ -163,7 +169,8 @@ impl RegistryDocuments {
         Self { report: Box::new(report), ..self }
     }
 
-    /// Reports a checkpoint that contradicts the one that was accepted before, for example for want of a proof that the log continues.
+    /// Reports a checkpoint that contradicts the one that was accepted before, for example for want of a
+    /// proof that the log continues.
     pub fn report(&self, accepted: &SignedCheckpoint, other: &SignedCheckpoint) {
         (self.report)(accepted, other);
     }
@@ -173,7 +180,8 @@ impl RegistryDocuments {
         Arc::clone(&self.trust.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Notes that the program has read the same trust again, which confirms the validators of a replicated registry ([`RegistryTrust::confirm`]).
+    /// Notes that the program has read the same trust again, which confirms the validators of a replicated
+    /// registry ([`RegistryTrust::confirm`]).
     pub fn confirm(&self, again: &RegistryTrust) {
         // The checkpoint that was verified last keeps the previous trust, so this one gets another address.
         Arc::make_mut(&mut self.trust.write().unwrap_or_else(PoisonError::into_inner)).confirm(again);
@@ -184,7 +192,8 @@ impl RegistryDocuments {
         self.newest.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Verifies a staple about this DID against `newest`, which is [`Self::newest`], and keeps nothing. The time is in seconds since 1970.
+    /// Verifies a staple about this DID against `newest`, which is [`Self::newest`], and keeps nothing. The
+    /// time is in seconds since 1970.
     ///
     /// # Errors
     /// The first check that fails.
@@ -241,7 +250,8 @@ impl RegistryDocuments {
         verified.as_ref().filter(is_same).map(|verified| verified.checkpoint.clone())
     }
 
-    /// Checks that no larger log is known, and no other one of this size: an earlier run of the program may have seen it.
+    /// Checks that no larger log is known, and no other one of this size: an earlier run of the program may
+    /// have seen it.
     fn check_size(&self, signed: &SignedCheckpoint) -> Result<(), CheckpointError> {
         let (subject, mark) = self.of_log(signed);
         let offered = signed.checkpoint().size;
@@ -285,11 +295,12 @@ impl RegistryDocuments {
         }
     }
 
-    /// Keeps what [`Self::verify`] has found with `newest` at the time `now`. If another checkpoint was accepted since, it keeps nothing
-    /// and returns false: the caller verifies again.
+    /// Keeps what [`Self::verify`] has found with `newest` at the time `now`. If another checkpoint was
+    /// accepted since, it keeps nothing and returns false: the caller verifies again.
     ///
     /// # Errors
-    /// [`ResolveError::Deactivated`] if this side has learnt since that the DID has ended; [`ResolveError::Conflict`].
+    /// [`ResolveError::Deactivated`] if this side has learnt since that the DID has ended;
+    /// [`ResolveError::Conflict`].
     pub fn keep(
         &self,
         resolved: &Resolved,
@@ -313,7 +324,8 @@ impl RegistryDocuments {
         kept
     }
 
-    /// Keeps a checkpoint that was verified against `newest`, if it is larger, or has a later block. Returns false as [`Self::keep`] does.
+    /// Keeps a checkpoint that was verified against `newest`, if it is larger, or has a later block. Returns
+    /// false as [`Self::keep`] does.
     pub fn accept(&self, checkpoint: &SignedCheckpoint, newest: Option<&SignedCheckpoint>) -> bool {
         self.advance(checkpoint, newest, || Ok::<_, Infallible>(())).unwrap_or(false)
     }
@@ -381,8 +393,8 @@ impl RegistryDocuments {
         self.outage.max_age > 0 && self.is_silent()
     }
 
-    /// What counts for want of something newer while the registry is silent: the proof that the peer has sent, or the document that this
-    /// side has looked up last. `error` is the refusal otherwise.
+    /// What counts for want of something newer while the registry is silent: the proof that the peer has
+    /// sent, or the document that this side has looked up last. `error` is the refusal otherwise.
     fn in_outage(
         &self,
         did: &Did,

@@ -1,4 +1,5 @@
-//! Where the documents of peers come from. The sources here do not block: what they lack, a program looks up and adds.
+//! Where the documents of peers come from. The sources here do not block: what they lack, a program looks up
+//! and adds.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -65,7 +66,8 @@ pub enum ResolveError {
     /// The proof beside the credential was right once, but is too old. The program can look the DID up.
     #[error("{0}: {1}")]
     OldProof(Did, StapleError),
-    /// The program has tried to look the DID up; the reason why it could not, with the address that it has asked.
+    /// The program has tried to look the DID up; the reason why it could not, with the address that it has
+    /// asked.
     #[error("{0} cannot be looked up: {1}")]
     LookUp(Did, String),
     /// The provider lacks an algorithm.
@@ -119,12 +121,14 @@ impl From<Standing> for Belief {
     }
 }
 
-/// A source of documents for [`CredentialVerifier`](super::CredentialVerifier). A handshake waits for it, so it must not block.
+/// A source of documents for [`CredentialVerifier`](super::CredentialVerifier). A handshake waits for it, so
+/// it must not block.
 pub trait Resolver: Send + Sync + fmt::Debug {
     /// The methods whose DIDs it resolves, as peers see them.
     fn methods(&self) -> Vec<DidMethod>;
 
-    /// Passes everything to `add` that may change a resolution, except for time and what it learns while it runs.
+    /// Passes everything to `add` that may change a resolution, except for time and what it learns while it
+    /// runs.
     fn settings(&self, add: &mut dyn FnMut(&[u8]));
 
     /// The document of a DID of its methods. `proof` is what the peer has sent beside its credential.
@@ -133,8 +137,8 @@ pub trait Resolver: Send + Sync + fmt::Debug {
     /// [`ResolveError`]; [`ResolveError::NotAtHand`] lets the next resolver try.
     fn resolve(&self, did: &Did, proof: Option<&[u8]>, now: Seconds) -> Result<Resolution, ResolveError>;
 
-    /// Whether its documents are those to which a list pins peers. They do not count for issuers, and where another source knows the
-    /// method, only if that source does not have the DID.
+    /// Whether its documents are those to which a list pins peers. They do not count for issuers, and where
+    /// another source knows the method, only if that source does not have the DID.
     fn is_pinned(&self) -> bool {
         false
     }
@@ -242,7 +246,8 @@ pub(super) fn standing(
 pub struct ListedIssuers {
     /// What those resolve to whose documents are at hand.
     pub resolved: Vec<Resolution>,
-    /// The others ([`CredentialVerifier::with_resolved_issuers`](super::CredentialVerifier::with_resolved_issuers)).
+    /// The others
+    /// ([`CredentialVerifier::with_resolved_issuers`](super::CredentialVerifier::with_resolved_issuers)).
     pub others: Vec<ListedIssuer>,
 }
 
@@ -276,8 +281,8 @@ impl From<Did> for ListedIssuer {
 }
 
 impl ListedIssuers {
-    /// Resolves the DIDs on a list. Beside `did:key` and `did:jwk`, these resolvers are asked. The DIDs of the methods `later` may have
-    /// no document at hand yet.
+    /// Resolves the DIDs on a list. Beside `did:key` and `did:jwk`, these resolvers are asked. The DIDs of
+    /// the methods `later` may have no document at hand yet.
     ///
     /// # Errors
     /// The first DID that does not resolve, or to another document than the list pins it to.
@@ -324,8 +329,8 @@ pub struct Unresolvable {
 }
 
 impl Unresolvable {
-    /// Looks for such DIDs; `None` if there are none. `did:key` and `did:jwk` resolve, what these resolvers know, and the DIDs of the methods
-    /// `later`, whose documents come with the peers or by a look-up.
+    /// Looks for such DIDs; `None` if there are none. `did:key` and `did:jwk` resolve, what these resolvers
+    /// know, and the DIDs of the methods `later`, whose documents come with the peers or by a look-up.
     pub fn on(
         list: &TrustList,
         resolvers: &[Arc<dyn Resolver>],
@@ -350,8 +355,8 @@ impl fmt::Display for Unresolvable {
     }
 }
 
-/// The first documents of `did:dunlin`, which a trust list pins by their hashes. They count without a registry, until another resolver
-/// knows that such a DID has been rotated or deactivated.
+/// The first documents of `did:dunlin`, which a trust list pins by their hashes. They count without a
+/// registry, until another resolver knows that such a DID has been rotated or deactivated.
 #[derive(Clone, Debug, Default)]
 pub struct PinnedDocuments(BTreeMap<Did, DidDocument>);
 
@@ -432,8 +437,9 @@ impl Documents {
     }
 }
 
-/// Documents that the program has looked up, over TLS from a web server or a registry's node, and adds while connections run. Each
-/// counts as the latest for a limited time. [`Known`] keeps which is the latest, and which DIDs have ended, when a document has left.
+/// Documents that the program has looked up, over TLS from a web server or a registry's node, and adds while
+/// connections run. Each counts as the latest for a limited time. [`Known`] keeps which is the latest, and
+/// which DIDs have ended, when a document has left.
 #[derive(Debug)]
 pub struct DocumentCache {
     provider: Arc<CryptoProvider>,
@@ -447,14 +453,16 @@ pub struct DocumentCache {
 }
 
 impl DocumentCache {
-    /// For DIDs of these methods. A document counts for `max_age` seconds: the longest that a rotation or deactivation can be missed.
+    /// For DIDs of these methods. A document counts for `max_age` seconds: the longest that a rotation or
+    /// deactivation can be missed.
     pub fn new(provider: Arc<CryptoProvider>, methods: Vec<DidMethod>, max_age: Seconds) -> Self {
         let known = Arc::new(Known::new(Knowledge::default()));
         let (capacity, documents) = (MAX_CACHED_DOCUMENTS, RwLock::default());
         Self { provider, methods, origin: String::new(), max_age, capacity, documents, known }
     }
 
-    /// Keeps what the registry with this origin says. What is known of the DIDs of others does not count here, nor the reverse.
+    /// Keeps what the registry with this origin says. What is known of the DIDs of others does not count
+    /// here, nor the reverse.
     #[must_use]
     pub fn with_origin(self, origin: &str) -> Self {
         Self { origin: origin.to_owned(), ..self }
@@ -472,8 +480,8 @@ impl DocumentCache {
         Self { capacity, ..self }
     }
 
-    /// Adds the document that the program looked up at the time `at`. An older version than the one at hand changes nothing, nor does an
-    /// earlier look-up of the same version.
+    /// Adds the document that the program looked up at the time `at`. An older version than the one at hand
+    /// changes nothing, nor does an earlier look-up of the same version.
     ///
     /// # Errors
     /// [`ResolveError::Key`]; [`ResolveError::Deactivated`]: that is for ever; [`ResolveError::Conflict`]; [`ResolveError::Full`].
@@ -482,8 +490,8 @@ impl DocumentCache {
         self.insert_until(document, hash, sequence, at, at.saturating_add(self.max_age))
     }
 
-    /// Adds a document with its hash that is proven to be the latest until a time of its own. The cache itself still answers with it for
-    /// `max_age` only.
+    /// Adds a document with its hash that is proven to be the latest until a time of its own. The cache
+    /// itself still answers with it for `max_age` only.
     pub(super) fn insert_until(
         &self,
         document: DidDocument,
@@ -523,7 +531,8 @@ impl DocumentCache {
         documents.by_did.get(did).filter(is_latest)
     }
 
-    /// The latest document, if it was looked up within the last `age` seconds, though that is longer than it counts otherwise.
+    /// The latest document, if it was looked up within the last `age` seconds, though that is longer than it
+    /// counts otherwise.
     pub(super) fn resolve_within(&self, did: &Did, age: Seconds, now: Seconds) -> Option<Resolution> {
         let documents = self.documents.read().unwrap_or_else(PoisonError::into_inner);
         let cached = self.latest(&documents, did)?;

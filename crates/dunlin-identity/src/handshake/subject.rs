@@ -92,8 +92,8 @@ impl Subjects {
         Ok(Subject { key: key.spki().clone(), document: hash, sequence, until: resolution.until })
     }
 
-    /// The proof of membership that the peer has sent with the proof of its DID, if the list needs one. It counts whatever becomes of the
-    /// rest, also if that is too old and the document is looked up.
+    /// The proof of membership that the peer has sent with the proof of its DID, if the list needs one. It
+    /// counts whatever becomes of the rest, also if that is too old and the document is looked up.
     fn membership(
         &self,
         peers: &TrustList,
@@ -128,7 +128,8 @@ impl Subjects {
         Ok(Sha256Hash::of(&self.provider, document.canonical().as_bytes())?)
     }
 
-    /// Until when the document of an issuer counts as the latest: the one that this side has resolved before, if nothing newer is known.
+    /// Until when the document of an issuer counts as the latest: the one that this side has resolved before,
+    /// if nothing newer is known.
     pub(super) fn issuer_until(
         &self,
         issuer: &Resolution,
@@ -171,8 +172,8 @@ impl Subjects {
         !self.resolvers.iter().map(standing).any(|standing| standing == Standing::Outdated)
     }
 
-    /// Whether the profile, which has these algorithms for chains, takes an issuer's signature of this scheme: with its type of key, hash
-    /// and padding.
+    /// Whether the profile, which has these algorithms for chains, takes an issuer's signature of this
+    /// scheme: with its type of key, hash and padding.
     pub(super) fn accepts(
         &self,
         scheme: SignatureScheme,

@@ -24,10 +24,11 @@ use crate::knowledge::{Knowledge, Learnt};
 use crate::method::dunlin::Sha256Hash;
 use crate::trust::TrustList;
 
-/// Verifies peers by their credentials (docs/identity.md). [`Verifiers::with`](dunlin::auth::Verifiers::with) adds it to a profile.
+/// Verifies peers by their credentials (docs/identity.md). [`Verifiers::with`](dunlin::auth::Verifiers::with)
+/// adds it to a profile.
 ///
-/// It trusts what these issuers say about anybody, unless [`Self::with_peers`] names the peers. A credential is not bound to a host name:
-/// without such names, a client accepts every holder as its server.
+/// It trusts what these issuers say about anybody, unless [`Self::with_peers`] names the peers. A credential
+/// is not bound to a host name: without such names, a client accepts every holder as its server.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -69,9 +70,9 @@ struct WaitingList {
 }
 
 impl CredentialVerifier {
-    /// Trusts the issuers with these documents, and resolves peers of `did:key` and `did:jwk`. What an issuer has resolved to
-    /// ([`ListedIssuers`](super::ListedIssuers)) counts as long as it is the latest, as far as the resolvers know; a document alone has no
-    /// end of its own.
+    /// Trusts the issuers with these documents, and resolves peers of `did:key` and `did:jwk`. What an issuer
+    /// has resolved to ([`ListedIssuers`](super::ListedIssuers)) counts as long as it is the latest, as far
+    /// as the resolvers know; a document alone has no end of its own.
     pub fn new(
         provider: Arc<CryptoProvider>,
         issuers: impl IntoIterator<Item = impl Into<Resolution>>,
@@ -98,8 +99,8 @@ impl CredentialVerifier {
         verifier
     }
 
-    /// Trusts these issuers, too. The resolvers have their documents, of which the latest counts: an issuer may change its key, and issues
-    /// its credentials again then. One that is pinned to a document may not.
+    /// Trusts these issuers, too. The resolvers have their documents, of which the latest counts: an issuer
+    /// may change its key, and issues its credentials again then. One that is pinned to a document may not.
     #[must_use]
     pub fn with_resolved_issuers(
         mut self,
@@ -115,7 +116,8 @@ impl CredentialVerifier {
         self.issuers().for_each(|issuer| self.subjects.keep(issuer));
     }
 
-    /// Resolves the DIDs of further methods. Of several resolvers for one method, the first that has an answer counts.
+    /// Resolves the DIDs of further methods. Of several resolvers for one method, the first that has an
+    /// answer counts.
     #[must_use]
     pub fn with_resolver(mut self, resolver: Arc<dyn Resolver>) -> Self {
         self.subjects.add_resolver(resolver);
@@ -137,8 +139,9 @@ impl CredentialVerifier {
         verifier
     }
 
-    /// Starts with these status lists of issuers whose documents the resolvers have, as [`StatusList::verify_file`] takes them. Each counts
-    /// from the first credential on at which its issuer's document is at hand.
+    /// Starts with these status lists of issuers whose documents the resolvers have, as
+    /// [`StatusList::verify_file`] takes them. Each counts from the first credential on at which its issuer's
+    /// document is at hand.
     #[must_use]
     pub fn with_unverified_status(self, lists: impl IntoIterator<Item = Vec<u8>>) -> Self {
         let waiting = lists.into_iter().map(|content| WaitingList {
@@ -149,8 +152,9 @@ impl CredentialVerifier {
         Self { waiting: Mutex::new(waiting.collect()), ..self }
     }
 
-    /// Asks the caller ([`dunlin::Question::Verify`]) where a document or status list is not at hand. The caller looks it up, adds it, and
-    /// answers with the result of [`Self::judge`]. Without this such a peer is refused.
+    /// Asks the caller ([`dunlin::Question::Verify`]) where a document or status list is not at hand. The
+    /// caller looks it up, adds it, and answers with the result of [`Self::judge`]. Without this such a peer
+    /// is refused.
     #[must_use]
     pub fn asking(self) -> Self {
         Self { asks: true, ..self }
@@ -177,9 +181,10 @@ impl CredentialVerifier {
         }
     }
 
-    /// Verifies the credential in a Certificate message: everything but the peer's possession of the key in the result. `algorithms` are
-    /// those that may verify the issuer's signatures. It keeps the status lists beside the credential that are newer than those at hand, once all
-    /// checks are made or the lists have revoked the credential.
+    /// Verifies the credential in a Certificate message: everything but the peer's possession of the key in
+    /// the result. `algorithms` are those that may verify the issuer's signatures. It keeps the status lists
+    /// beside the credential that are newer than those at hand, once all checks are made or the lists have
+    /// revoked the credential.
     ///
     /// # Errors
     /// [`Refusal`]. What [`Refusal::is_missing`] names can be looked up.
@@ -297,8 +302,8 @@ impl CredentialVerifier {
         Ok(())
     }
 
-    /// Takes the waiting lists of an issuer, if there are any and a resolver has its document. Returns whether none is left that the document
-    /// might verify.
+    /// Takes the waiting lists of an issuer, if there are any and a resolver has its document. Returns
+    /// whether none is left that the document might verify.
     fn takes_lists_of(&self, issuer: &Did, now: Seconds) -> bool {
         let is_waiting = || {
             let waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
@@ -313,7 +318,8 @@ impl CredentialVerifier {
         self.take_waiting_lists(&verifier, &document, now).is_ok()
     }
 
-    /// Whether this list is the newest of its issuer and URL that is known, and from now on the newest that is known.
+    /// Whether this list is the newest of its issuer and URL that is known, and from now on the newest that
+    /// is known.
     ///
     /// # Errors
     /// [`StatusError::TooManyLists`].
@@ -380,8 +386,8 @@ impl CredentialVerifier {
         self.status.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Checks the status of a credential by the lists at hand and those that its holder has sent. Returns until when the answer holds, and what
-    /// of the latter is news.
+    /// Checks the status of a credential by the lists at hand and those that its holder has sent. Returns
+    /// until when the answer holds, and what of the latter is news.
     fn check_status(
         &self,
         issuers: &Verifier,
@@ -406,7 +412,8 @@ impl CredentialVerifier {
                     return Err(Refusal::Algorithm(list.scheme()));
                 }
                 Ok(list) => news.push(list),
-                // The issuer has removed the key that has signed it, so it says as little as one that has expired.
+                // The issuer has removed the key that has signed it, so it says as little as one that has
+                // expired.
                 Err(CredentialError::IssuerKey(_)) => old.push(url),
                 // It says nothing any more, or not yet; the list at hand may.
                 Err(error) if of_credential(&error) == Alert::CERTIFICATE_EXPIRED => old.push(url),
@@ -491,7 +498,8 @@ impl dunlin::auth::Verifier for CredentialVerifier {
 
     fn settings(&self, add: &mut dyn FnMut(&[u8])) {
         for issuer in self.issuers.issuers() {
-            // The DID alone would not change with its keys. A document without a canonical form verifies nothing.
+            // The DID alone would not change with its keys. A document without a canonical form verifies
+            // nothing.
             add(issuer.canonical().as_bytes());
         }
         for ListedIssuer { did, pin } in &self.looked_up {
@@ -541,7 +549,8 @@ impl dunlin::auth::Verifier for CredentialVerifier {
         true
     }
 
-    /// Whether the peer and the issuer still have the same documents, and the issuer has not revoked the credential, as far as this side knows.
+    /// Whether the peer and the issuer still have the same documents, and the issuer has not revoked the
+    /// credential, as far as this side knows.
     fn still_believes(&self, identity: &PeerIdentity, now: Now) -> Belief {
         let Some(peer) = CredentialIdentity::of(identity) else { return Belief::Ended };
         let now = of_clock(now);

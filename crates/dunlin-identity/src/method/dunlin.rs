@@ -1,8 +1,9 @@
 //! `did:dunlin`: DIDs whose documents change by signed operations, as a pure state machine.
 //!
-//! A DID is the hash of its first document. That document commits to the next key and to a recovery key by their hashes. An update reveals
-//! the next key and commits to another one, so a stolen current key does not suffice to change the DID. A registry orders the operations
-//! and proves the latest state: see [`crate::registry`].
+//! A DID is the hash of its first document. That document commits to the next key and to a recovery key by
+//! their hashes. An update reveals the next key and commits to another one, so a stolen current key does not
+//! suffice to change the DID. A registry orders the operations and proves the latest state: see
+//! [`crate::registry`].
 
 use alloc::borrow::ToOwned;
 use alloc::format;
@@ -20,7 +21,8 @@ use crate::json::{self, JsonError, JsonFault};
 use crate::key::{self, KeyError, KeyType, PublicKey};
 use crate::registry::staple::MAX_STAPLE;
 
-/// The longest document in canonical form, in bytes: a staple of [`MAX_STAPLE`] has 4.5 KiB for the checkpoint and the proof.
+/// The longest document in canonical form, in bytes: a staple of [`MAX_STAPLE`] has 4.5 KiB for the
+/// checkpoint and the proof.
 pub const MAX_DOCUMENT: usize = MAX_STAPLE - 4608;
 
 /// The longest operation, in bytes: a document, and 8.5 KiB for the rest, of which a key and a signature can
@@ -96,8 +98,8 @@ pub enum OperationError {
     /// The operation does not follow the latest one.
     #[error("operation: it does not follow the latest operation of the DID")]
     Previous,
-    /// An update was not signed with the key that the previous operation committed to, or a deactivation neither with it nor with
-    /// the recovery key.
+    /// An update was not signed with the key that the previous operation committed to, or a deactivation
+    /// neither with it nor with the recovery key.
     #[error("operation: the signing key is not the one that the previous operation committed to")]
     NotCommitted,
     /// The document commits to a key that it already shows.
@@ -111,12 +113,14 @@ pub enum OperationError {
     Deactivated,
 }
 
-/// The one base of multibase in which a key of this type writes its signature. Base58 is too slow for those of ML-DSA.
+/// The one base of multibase in which a key of this type writes its signature. Base58 is too slow for those
+/// of ML-DSA.
 fn signature_base(typ: KeyType) -> char {
     if typ == KeyType::MlDsa44 { 'u' } else { 'z' }
 }
 
-/// A SHA-256 hash: of a key's SubjectPublicKeyInfo, of an operation, of a document, or of a DID. Its text is multibase in base58btc.
+/// A SHA-256 hash: of a key's SubjectPublicKeyInfo, of an operation, of a document, or of a DID. Its text is
+/// multibase in base58btc.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Sha256Hash([u8; 32]);
 
@@ -265,7 +269,8 @@ impl Operation {
         Ok(Self { kind, registry, did, sequence, previous, document, key, signature, value })
     }
 
-    /// Signs the creation of the DID of `document`, with a key that the document lists under `authentication`.
+    /// Signs the creation of the DID of `document`, with a key that the document lists under
+    /// `authentication`.
     ///
     /// # Errors
     /// [`OperationError`], also those of [`State::create`]: an operation that it would refuse is not signed.
@@ -358,8 +363,8 @@ impl Operation {
         Ok(json::canonical(&self.value)?)
     }
 
-    /// The hash by which the next operation names this one. It leaves out the signature, of which ECDSA lets anybody make another
-    /// valid form.
+    /// The hash by which the next operation names this one. It leaves out the signature, of which ECDSA lets
+    /// anybody make another valid form.
     ///
     /// # Errors
     /// [`OperationError::Canonical`], [`KeyError::Provider`].
@@ -411,7 +416,8 @@ impl Commitments {
         })
     }
 
-    /// Reads the commitments of an operation's document, and checks them against the operation and the document.
+    /// Reads the commitments of an operation's document, and checks them against the operation and the
+    /// document.
     fn checked(
         provider: &CryptoProvider,
         operation: &Operation,
@@ -444,7 +450,8 @@ pub fn registry_of(document: &DidDocument) -> Result<String, OperationError> {
     Ok(Commitments::read(document)?.registry)
 }
 
-/// The first document of a new DID with one key. The document names the registry, and commits to the next key and the recovery key.
+/// The first document of a new DID with one key. The document names the registry, and commits to the next key
+/// and the recovery key.
 ///
 /// # Errors
 /// [`OperationError::Member`] if the origin of the registry is malformed, and what a document's checks say.
@@ -460,7 +467,8 @@ pub fn first_document(
     Ok(DidDocument::from_value(replace_own_id(&template, PLACEHOLDER, did.as_str()), &did)?)
 }
 
-/// Checks that a document is the first one of its DID, which is the document's hash. It may have been replaced since.
+/// Checks that a document is the first one of its DID, which is the document's hash. It may have been
+/// replaced since.
 ///
 /// # Errors
 /// [`OperationError::NotItsHash`], [`OperationError::Placeholder`], [`OperationError::Member`].
@@ -614,8 +622,9 @@ impl State {
         Ok(state)
     }
 
-    /// A state that a registry has stored: the latest document, the sequence number, whether the DID is active, and the hash of the
-    /// latest operation. The registry has checked the operations; this checks only the document's form.
+    /// A state that a registry has stored: the latest document, the sequence number, whether the DID is
+    /// active, and the hash of the latest operation. The registry has checked the operations; this checks
+    /// only the document's form.
     ///
     /// # Errors
     /// [`OperationError::Member`].
@@ -644,7 +653,8 @@ impl State {
             .try_fold(Self::create(provider, first)?, |state, operation| state.apply(provider, operation))
     }
 
-    /// A document with one key for an update: `current` instead of the keys so far, and the hash of the next key.
+    /// A document with one key for an update: `current` instead of the keys so far, and the hash of the next
+    /// key.
     ///
     /// # Errors
     /// What a document's checks say.

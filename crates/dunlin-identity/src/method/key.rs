@@ -7,8 +7,8 @@ use crate::did::Did;
 use crate::document::DidDocument;
 use crate::key::{KeyError, PublicKey};
 
-/// `did:key` with Ed25519, P-256, P-384 and RSA. Its documents have one Multikey, for authentication and assertions. They have no key
-/// for key agreement, which TLS does not need.
+/// `did:key` with Ed25519, P-256, P-384 and RSA. Its documents have one Multikey, for authentication and
+/// assertions. They have no key for key agreement, which TLS does not need.
 #[derive(Debug)]
 pub struct Key;
 

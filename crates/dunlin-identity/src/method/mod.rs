@@ -1,7 +1,7 @@
 //! DID methods: how a DID is made from a key, and how it leads to its document.
 //!
-//! A further method is one file with a [`Method`] and a place in the list of the program's [`Methods`]. [`dunlin`], [`web`] and [`ott`] need
-//! information from elsewhere, and say which.
+//! A further method is one file with a [`Method`] and a place in the list of the program's [`Methods`].
+//! [`dunlin`], [`web`] and [`ott`] need information from elsewhere, and say which.
 
 use alloc::borrow::ToOwned;
 use alloc::string::String;
@@ -34,8 +34,8 @@ pub enum MethodError {
     /// The DID is malformed.
     #[error("{0}")]
     Did(#[from] DidError),
-    /// The identifier does not have the method's form: base58btc for `did:key`, base64url without padding for `did:jwk`, an algorithm and
-    /// its elements for `did:peer`.
+    /// The identifier does not have the method's form: base58btc for `did:key`, base64url without padding for
+    /// `did:jwk`, an algorithm and its elements for `did:peer`.
     #[error("did:{0}: malformed identifier")]
     Encoding(&'static str),
     /// The identifier does not contain acceptable JSON.

@@ -1,6 +1,8 @@
-//! `did:ott`, the method of the paper's public implementation, to interoperate with it. Its documents are messages on a ledger.
+//! `did:ott`, the method of the paper's public implementation, to interoperate with it. Its documents are
+//! messages on a ledger.
 //!
-//! A DID names one message, so that a resolver never sees a later one: not even a deactivation. Use it for interoperability alone.
+//! A DID names one message, so that a resolver never sees a later one: not even a deactivation. Use it for
+//! interoperability alone.
 
 use alloc::format;
 use alloc::string::String;
@@ -149,7 +151,8 @@ impl OttMessage {
         Ok(message)
     }
 
-    /// Reads the member `data` of the ledger's answer: the message in hexadecimal, twice. Verifies it as [`Self::read`].
+    /// Reads the member `data` of the ledger's answer: the message in hexadecimal, twice. Verifies it as
+    /// [`Self::read`].
     ///
     /// # Errors
     /// As [`Self::read`].
@@ -240,7 +243,8 @@ fn type_of(key: &PublicKey) -> Result<&'static str, KeyError> {
     }
 }
 
-/// The document of an address in the form that the public implementation writes. `created` is a time such as `2023-01-01T00:00:00Z`.
+/// The document of an address in the form that the public implementation writes. `created` is a time such as
+/// `2023-01-01T00:00:00Z`.
 ///
 /// # Errors
 /// [`OttError::Key`] for a key on P-384; [`OttError::Member`] if `created` is not plain text.
@@ -270,7 +274,8 @@ pub fn document(
     ))
 }
 
-/// The document of a DID from its message, in the form of W3C: the keys `#keys-0` for authentication and `#keys-1` for assertions.
+/// The document of a DID from its message, in the form of W3C: the keys `#keys-0` for authentication and
+/// `#keys-1` for assertions.
 ///
 /// # Errors
 /// [`OttError::OtherDid`], [`OttError::Member`], [`OttError::Document`], [`OttError::Key`].

@@ -1,4 +1,5 @@
-//! `did:peer`, algorithms 0 and 2: the identifier contains the keys and services (DIF, Peer DID Method Specification).
+//! `did:peer`, algorithms 0 and 2: the identifier contains the keys and services (DIF, Peer DID Method
+//! Specification).
 
 use alloc::borrow::ToOwned;
 use alloc::format;
@@ -13,8 +14,8 @@ use crate::document::{DID_CONTEXT, DidDocument, MULTIKEY_CONTEXT};
 use crate::json;
 use crate::key::{KeyError, PublicKey};
 
-/// `did:peer` with one key (algorithm 0), which it also makes, and with several keys and services (algorithm 2). The other algorithms
-/// need documents that the peer has sent before.
+/// `did:peer` with one key (algorithm 0), which it also makes, and with several keys and services (algorithm
+/// 2). The other algorithms need documents that the peer has sent before.
 #[derive(Debug)]
 pub struct Peer;
 

@@ -1,7 +1,8 @@
 //! `did:web`: the document is a file on a web server (W3C CCG, did:web Method Specification).
 //!
-//! The certificate of the server vouches for the document, so it is only ever fetched over HTTPS. This crate does no I/O: it says where
-//! the document is ([`locate`]) and checks it ([`read`]). A program that fetches implements [`Fetch`] or calls both.
+//! The certificate of the server vouches for the document, so it is only ever fetched over HTTPS. This crate
+//! does no I/O: it says where the document is ([`locate`]) and checks it ([`read`]). A program that fetches
+//! implements [`Fetch`] or calls both.
 
 use alloc::borrow::ToOwned;
 use alloc::format;
@@ -102,8 +103,9 @@ pub trait Fetch {
     /// Why a document could not be fetched.
     type Error;
 
-    /// Fetches a document of at most `limit` bytes. The client verifies the server's certificate for the host, and follows no redirection
-    /// to another host or away from HTTPS: the DID names the host that speaks for it.
+    /// Fetches a document of at most `limit` bytes. The client verifies the server's certificate for the
+    /// host, and follows no redirection to another host or away from HTTPS: the DID names the host that
+    /// speaks for it.
     ///
     /// # Errors
     /// The server cannot be reached or authenticated, does not have the document, or sends more.
@@ -200,7 +202,8 @@ fn port(digits: &str) -> Option<u16> {
     (port.to_string() == digits).then_some(port)
 }
 
-/// A domain name (RFC 1123 §2.1): labels of letters, digits and hyphens, the last one not a number, as in an address.
+/// A domain name (RFC 1123 §2.1): labels of letters, digits and hyphens, the last one not a number, as in an
+/// address.
 fn is_domain(host: &str) -> bool {
     let is_label = |label: &str| {
         (1..=63).contains(&label.len())
@@ -214,7 +217,8 @@ fn is_domain(host: &str) -> bool {
     host.len() <= MAX_HOST && host.split('.').all(is_label) && !is_number
 }
 
-/// Escapes must not hide a dot, a separator or a control character: servers and clients would see different paths.
+/// Escapes must not hide a dot, a separator or a control character: servers and clients would see different
+/// paths.
 fn is_path_part(part: &str) -> bool {
     let mut escapes = part.split('%').skip(1);
     let harmless = escapes.all(|escape| {

@@ -1,8 +1,10 @@
-//! Registries that several operators replicate with CometBFT: a verifier of block headers, as CometBFT's light clients check them.
+//! Registries that several operators replicate with CometBFT: a verifier of block headers, as CometBFT's
+//! light clients check them.
 //!
-//! Each block's header has the hash of the state before it (`app_hash`). For a registry, that is the SHA-256 of the text of its checkpoint. More
-//! than two thirds of the validators sign the header. So a note with a checkpoint carries a [`LightBlock`] in place of the registry's
-//! signature, and no single operator can forge it.
+//! Each block's header has the hash of the state before it (`app_hash`). For a registry, that is the SHA-256
+//! of the text of its checkpoint. More than two thirds of the validators sign the header. So a note with a
+//! checkpoint carries a [`LightBlock`] in place of the registry's signature, and no single operator can forge
+//! it.
 
 use alloc::borrow::ToOwned;
 use alloc::collections::BTreeSet;
@@ -24,8 +26,8 @@ use crate::merkle::{Hasher, NodeHash, Nodes, Tree};
 use crate::method::dunlin::Sha256Hash;
 use crate::protobuf::{Message, MessageWriter, ProtobufError};
 
-/// The most validators. A staple has room for the longest document, a checkpoint with the block of 10 of them, and a proof of about 800 bytes, also
-/// if all names have their greatest length.
+/// The most validators. A staple has room for the longest document, a checkpoint with the block of 10 of
+/// them, and a proof of about 800 bytes, also if all names have their greatest length.
 pub const MAX_VALIDATORS: usize = 10;
 
 /// How long a verifier believes the validators of a block, in seconds, unless it says otherwise: 14 days.
@@ -46,7 +48,8 @@ const HEADER_FIELDS: u64 = 14;
 /// A vote for a block that the validator holds for final (`SIGNED_MSG_TYPE_PRECOMMIT`).
 const PRECOMMIT: u64 = 2;
 
-/// The flag of a signature for the block; other validators are absent or have voted for none (`BLOCK_ID_FLAG_COMMIT`).
+/// The flag of a signature for the block; other validators are absent or have voted for none
+/// (`BLOCK_ID_FLAG_COMMIT`).
 const COMMIT: u64 = 2;
 
 /// What a chain's signature line is of: a type of our own (0xff, C2SP signed-note), so its name follows.
@@ -74,7 +77,8 @@ pub enum ChainError {
     /// The signatures are of another block.
     #[error("block: the signatures are for another block")]
     Commit,
-    /// Not more than two thirds of the validators, by voting power, have signed. Wrong signatures do not count.
+    /// Not more than two thirds of the validators, by voting power, have signed. Wrong signatures do not
+    /// count.
     #[error(
         "block: validators with a voting power of {signed} of {total} have signed; it takes more than two thirds"
     )]
@@ -84,7 +88,8 @@ pub enum ChainError {
         /// The voting power of all.
         total: u64,
     },
-    /// Not more than a third of the validators that the verifier knows have signed, or they have announced other validators.
+    /// Not more than a third of the validators that the verifier knows have signed, or they have announced
+    /// other validators.
     #[error(
         "block: it has other validators, whom too few known ones support: show a block between, or configure the new validators"
     )]
@@ -341,8 +346,8 @@ impl Commit {
     }
 }
 
-/// A header, the validators' signatures, and the validators: CometBFT's message `LightBlock`. It says nothing before
-/// [`RegistryTrust::verify`](super::checkpoint::RegistryTrust::verify) has checked it.
+/// A header, the validators' signatures, and the validators: CometBFT's message `LightBlock`. It says nothing
+/// before [`RegistryTrust::verify`](super::checkpoint::RegistryTrust::verify) has checked it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct LightBlock {
     bytes: Vec<u8>,
@@ -393,7 +398,8 @@ impl LightBlock {
         root(hasher, self.header.leaves.iter().cloned())
     }
 
-    /// What the validator with this number has signed (`CanonicalVote`); `None` if it has not voted for the block.
+    /// What the validator with this number has signed (`CanonicalVote`); `None` if it has not voted for the
+    /// block.
     pub fn vote(&self, validator: usize) -> Option<Vec<u8>> {
         let (time, _) = self.commit.votes.get(validator)?.as_ref()?;
         let vote = MessageWriter::default().number(1, PRECOMMIT).fixed(2, self.commit.height);
@@ -401,9 +407,10 @@ impl LightBlock {
         Some(vote.bytes(6, self.header.chain_id.as_bytes()).delimited())
     }
 
-    /// Checks that the parts belong together and that more than two thirds of the validators have signed. Returns the voting power of those
-    /// that have, by `weigh`. A wrong signature does not count, but refuses nothing: CometBFT's verification (ZIP 215) accepts some that RFC 8032
-    /// §5.1.7 without cofactors does not, and one validator with such a signature must not make a block of the others worthless.
+    /// Checks that the parts belong together and that more than two thirds of the validators have signed.
+    /// Returns the voting power of those that have, by `weigh`. A wrong signature does not count, but refuses
+    /// nothing: CometBFT's verification (ZIP 215) accepts some that RFC 8032 §5.1.7 without cofactors does
+    /// not, and one validator with such a signature must not make a block of the others worthless.
     fn signed(
         &self,
         provider: &CryptoProvider,
@@ -438,8 +445,8 @@ impl fmt::Debug for LightBlock {
     }
 }
 
-/// Whom a verifier believes about a replicated registry: the validators of its chain. It assumes that fewer than a third of them, by voting
-/// power, work together against it.
+/// Whom a verifier believes about a replicated registry: the validators of its chain. It assumes that fewer
+/// than a third of them, by voting power, work together against it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChainTrust {
     chain: Chain,
@@ -449,14 +456,16 @@ pub struct ChainTrust {
 }
 
 impl ChainTrust {
-    /// Trusts the validators, who were those of the chain at the time `confirmed_s`, in seconds since 1970, for 14 days
-    /// ([`DEFAULT_TRUSTING_PERIOD`]). A later block that the verifier has accepted confirms its own validators.
+    /// Trusts the validators, who were those of the chain at the time `confirmed_s`, in seconds since 1970,
+    /// for 14 days ([`DEFAULT_TRUSTING_PERIOD`]). A later block that the verifier has accepted confirms its
+    /// own validators.
     pub fn new(chain: Chain, validators: ValidatorSet, confirmed_s: u64) -> Self {
         Self { chain, validators, confirmed_s, period_s: DEFAULT_TRUSTING_PERIOD }
     }
 
-    /// Reads the genesis file of the chain, of at most [`MAX_GENESIS`] bytes: `chain_id`, `validators` and, in `app_state`, the registry's
-    /// `origin`. `confirmed_s` is the time, in seconds since 1970, at which the program has learned that these still are the validators.
+    /// Reads the genesis file of the chain, of at most [`MAX_GENESIS`] bytes: `chain_id`, `validators` and,
+    /// in `app_state`, the registry's `origin`. `confirmed_s` is the time, in seconds since 1970, at which
+    /// the program has learned that these still are the validators.
     ///
     /// # Errors
     /// [`ChainError::Genesis`], [`ChainError::Malformed`], [`ChainError::Name`].
@@ -486,8 +495,8 @@ impl ChainTrust {
         Ok(Self::new(chain, validators, confirmed_s))
     }
 
-    /// Believes the validators for this many seconds. It must be shorter than the time in which their operators answer for what they have
-    /// signed: the keys of former validators could sign another history.
+    /// Believes the validators for this many seconds. It must be shorter than the time in which their
+    /// operators answer for what they have signed: the keys of former validators could sign another history.
     #[must_use]
     pub fn with_period(self, period_s: u64) -> Self {
         Self { period_s, ..self }
@@ -521,8 +530,8 @@ impl ChainTrust {
         &self.chain
     }
 
-    /// Checks the block of a checkpoint, and returns it. `newest` is the newest checkpoint that the verifier has accepted; its block confirms its
-    /// validators.
+    /// Checks the block of a checkpoint, and returns it. `newest` is the newest checkpoint that the verifier
+    /// has accepted; its block confirms its validators.
     pub(super) fn verify(
         &self,
         provider: &CryptoProvider,
@@ -567,7 +576,8 @@ impl ChainTrust {
     }
 }
 
-/// Checks whether the validators of a block follow from an earlier one that the verifier has accepted, or from the same.
+/// Checks whether the validators of a block follow from an earlier one that the verifier has accepted, or
+/// from the same.
 fn after(provider: &CryptoProvider, block: &LightBlock, known: &LightBlock) -> Result<(), ChainError> {
     let weight = block.signed(provider, |key| known.validators.power_of(key))?;
     let follows = match block.height() - known.height() {
@@ -584,8 +594,9 @@ fn supported(weight: u64, total: u64) -> Result<(), ChainError> {
     if weight * 3 > total { Ok(()) } else { Err(ChainError::Unsupported) }
 }
 
-/// Checks that a block and the one that was accepted before belong to one history: a height has one block, times grow with heights, and logs do not
-/// become shorter. Validators whom the verifier believes have signed both, so an error is evidence against them.
+/// Checks that a block and the one that was accepted before belong to one history: a height has one block,
+/// times grow with heights, and logs do not become shorter. Validators whom the verifier believes have signed
+/// both, so an error is evidence against them.
 fn in_order(
     provider: &CryptoProvider,
     block: &LightBlock,

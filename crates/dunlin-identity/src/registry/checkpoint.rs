@@ -1,5 +1,5 @@
-//! Checkpoints (C2SP tlog-checkpoint): what a registry states about its log at one moment, and whom a verifier believes it. The last entry
-//! of the log states the states of all DIDs ([`super::proof`]).
+//! Checkpoints (C2SP tlog-checkpoint): what a registry states about its log at one moment, and whom a
+//! verifier believes it. The last entry of the log states the states of all DIDs ([`super::proof`]).
 
 use alloc::borrow::ToOwned;
 use alloc::string::{String, ToString};
@@ -15,7 +15,8 @@ use super::chain::{ChainError, ChainTrust};
 use super::note::{MAX_NOTE_SIGNATURES, Note, NoteError, NoteKey, NoteKeyKind, NoteSigner, Signed};
 use crate::merkle::NodeHash;
 
-/// The longest time, in seconds, for which a verifier believes a checkpoint unless it says otherwise: 24 hours.
+/// The longest time, in seconds, for which a verifier believes a checkpoint unless it says otherwise: 24
+/// hours.
 pub const DEFAULT_CHECKPOINT_AGE: u64 = 24 * 60 * 60;
 
 /// A witness's clock may be ahead of the verifier's by this, in seconds.
@@ -56,7 +57,8 @@ pub enum CheckpointError {
         /// How many must have.
         needed: usize,
     },
-    /// Too few of those that replay the log have signed it, or did so too long ago. Its state map may be false.
+    /// Too few of those that replay the log have signed it, or did so too long ago. Its state map may be
+    /// false.
     #[error(
         "checkpoint: {found} of {needed} trusted keys of `dunlin registry watch` have signed it within the maximum age, so its state map may be false: \
              fetch a newer one"
@@ -90,12 +92,14 @@ pub enum CheckpointError {
         "trust in a registry: name at least as many witnesses as must sign, each once, with a key for cosignatures"
     )]
     Witnesses,
-    /// The registry's key is not for notes, or its second key is the same one, of another origin, or a third one.
+    /// The registry's key is not for notes, or its second key is the same one, of another origin, or a third
+    /// one.
     #[error(
         "trust in a registry: the registry has one key of the type for notes, 1, or an old and a new one with the same name"
     )]
     LogKey,
-    /// The keys of those that replay the log are not for cosignatures, are also others' keys, or more must sign than there are.
+    /// The keys of those that replay the log are not for cosignatures, are also others' keys, or more must
+    /// sign than there are.
     #[error(
         "trust in a registry: name at least as many keys of `watch` as must sign, each once, with a key for cosignatures that is neither the \
              registry's nor a witness's"
@@ -224,7 +228,8 @@ impl SignedCheckpoint {
         Ok(signed)
     }
 
-    /// A checkpoint of a replicated registry, to which [`Chain::line`](super::chain::Chain::line) adds the validators' signatures.
+    /// A checkpoint of a replicated registry, to which [`Chain::line`](super::chain::Chain::line) adds the
+    /// validators' signatures.
     ///
     /// # Errors
     /// [`CheckpointError::Malformed`] if the origin is not one line.
@@ -258,10 +263,12 @@ impl fmt::Display for SignedCheckpoint {
     }
 }
 
-/// Whom a verifier believes about one registry, and for how long signatures count. Of a registry with one operator, these are the registry's
-/// key, and witnesses of which some must have signed. If the registry is the only witness, the verifier trusts it wholly: it would not notice
-/// that the registry shows other verifiers another history. Witnesses check only that the log grows. Watches also replay it, and sign only
-/// state maps that follow from the operations. Of a replicated registry, the verifier believes the validators of its chain.
+/// Whom a verifier believes about one registry, and for how long signatures count. Of a registry with one
+/// operator, these are the registry's key, and witnesses of which some must have signed. If the registry is
+/// the only witness, the verifier trusts it wholly: it would not notice that the registry shows other
+/// verifiers another history. Witnesses check only that the log grows. Watches also replay it, and sign only
+/// state maps that follow from the operations. Of a replicated registry, the verifier believes the validators
+/// of its chain.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RegistryTrust {
     signers: Signers,
@@ -390,8 +397,9 @@ pub struct FreshCheckpoint {
 }
 
 impl RegistryTrust {
-    /// Trusts the registry with this key, whose name is its origin, if one of the witnesses has signed within the last 24 hours
-    /// ([`DEFAULT_CHECKPOINT_AGE`]). The registry may be a witness, with its key for cosignatures.
+    /// Trusts the registry with this key, whose name is its origin, if one of the witnesses has signed within
+    /// the last 24 hours ([`DEFAULT_CHECKPOINT_AGE`]). The registry may be a witness, with its key for
+    /// cosignatures.
     ///
     /// # Errors
     /// [`CheckpointError::LogKey`], [`CheckpointError::Witnesses`].
@@ -429,7 +437,8 @@ impl RegistryTrust {
         self.with(CheckpointError::Witnesses, |trust| trust.witnesses.needed = wanted)
     }
 
-    /// Demands also the signatures of this many of these keys, which belong to those that replay the log (`dunlin registry watch`).
+    /// Demands also the signatures of this many of these keys, which belong to those that replay the log
+    /// (`dunlin registry watch`).
     ///
     /// # Errors
     /// [`CheckpointError::Watches`].
@@ -437,7 +446,8 @@ impl RegistryTrust {
         self.with(CheckpointError::Watches, |trust| trust.watches = Quorum { keys, needed })
     }
 
-    /// Believes another key of the same registry as well, which is about to replace its key. As witnesses, the two count as one.
+    /// Believes another key of the same registry as well, which is about to replace its key. As witnesses,
+    /// the two count as one.
     ///
     /// # Errors
     /// [`CheckpointError::LogKey`].
@@ -445,16 +455,18 @@ impl RegistryTrust {
         self.with(CheckpointError::LogKey, |trust| trust.other = Some(other))
     }
 
-    /// Lets signatures count for this many seconds. It is the longest time for which a verifier can miss a deactivation.
+    /// Lets signatures count for this many seconds. It is the longest time for which a verifier can miss a
+    /// deactivation.
     #[must_use]
     pub fn with_max_age(self, max_age_s: u64) -> Self {
         Self { max_age_s, ..self }
     }
 
-    /// Reads a trust: C2SP verifier keys, one on each line, of the registry (type 1) and of its witnesses (type 4), the registry's own
-    /// among them if it is one. A second key of the registry is its next or previous one. After `watch `, a line has the key of one that
-    /// replays the log. A line `needed NUMBER` says how many witnesses must sign, and `needed-watch NUMBER` how many watches; otherwise 1 of
-    /// each that the file names. Empty lines and those that begin with `#` are skipped.
+    /// Reads a trust: C2SP verifier keys, one on each line, of the registry (type 1) and of its witnesses
+    /// (type 4), the registry's own among them if it is one. A second key of the registry is its next or
+    /// previous one. After `watch `, a line has the key of one that replays the log. A line `needed NUMBER`
+    /// says how many witnesses must sign, and `needed-watch NUMBER` how many watches; otherwise 1 of each
+    /// that the file names. Empty lines and those that begin with `#` are skipped.
     ///
     /// # Errors
     /// [`TrustTextError`].
@@ -490,8 +502,9 @@ impl RegistryTrust {
         }
     }
 
-    /// Reads a file with whom to believe: the genesis file of a chain in JSON ([`ChainTrust::from_genesis`]), or the keys of a registry
-    /// ([`Self::read`]). `now_s` is in seconds since 1970: by giving the file now, its reader confirms that the validators are still those.
+    /// Reads a file with whom to believe: the genesis file of a chain in JSON ([`ChainTrust::from_genesis`]),
+    /// or the keys of a registry ([`Self::read`]). `now_s` is in seconds since 1970: by giving the file now,
+    /// its reader confirms that the validators are still those.
     ///
     /// # Errors
     /// [`TrustTextError`].
@@ -502,16 +515,16 @@ impl RegistryTrust {
         Self::read(provider, str::from_utf8(file).map_err(|_| TrustTextError::Text)?)
     }
 
-    /// Takes over from the same trust, read again, when the validators of a replicated registry were confirmed, if that is later. Another trust
-    /// says nothing, and no key is added.
+    /// Takes over from the same trust, read again, when the validators of a replicated registry were
+    /// confirmed, if that is later. Another trust says nothing, and no key is added.
     pub fn confirm(&mut self, again: &Self) {
         if let (Signers::Chain(trust), Signers::Chain(again)) = (&mut self.signers, &again.signers) {
             trust.confirm(again);
         }
     }
 
-    /// Passes everything on which a verdict by this trust rests to `add`, except for times, and for the second key of a registry: what rests on
-    /// its first key goes on when the second one is added.
+    /// Passes everything on which a verdict by this trust rests to `add`, except for times, and for the
+    /// second key of a registry: what rests on its first key goes on when the second one is added.
     pub fn settings(&self, add: &mut dyn FnMut(&[u8])) {
         match &self.signers {
             Signers::Log(trust) => {
@@ -596,7 +609,8 @@ impl RegistryTrust {
         }
     }
 
-    /// What a handshake tells the peer about this registry, after `newest` was accepted: for each of its keys.
+    /// What a handshake tells the peer about this registry, after `newest` was accepted: for each of its
+    /// keys.
     pub fn known(&self, newest: Option<&SignedCheckpoint>) -> Vec<KnownRegistry> {
         let oldest_size = newest.map_or(0, |newest| newest.checkpoint.size);
         let known = |key_id| KnownRegistry { key_id, oldest_size };
@@ -606,8 +620,8 @@ impl RegistryTrust {
         }
     }
 
-    /// Checks a checkpoint against this trust and `newest`, the largest one that this verifier has accepted. `now_s` is in seconds since
-    /// 1970.
+    /// Checks a checkpoint against this trust and `newest`, the largest one that this verifier has accepted.
+    /// `now_s` is in seconds since 1970.
     ///
     /// # Errors
     /// The first check that fails.
@@ -623,8 +637,8 @@ impl RegistryTrust {
         Ok(FreshCheckpoint { checkpoint, fresh_until_s })
     }
 
-    /// Makes the same checks without those of the witnesses, for a checkpoint that only acknowledges an operation: witnesses sign it
-    /// later.
+    /// Makes the same checks without those of the witnesses, for a checkpoint that only acknowledges an
+    /// operation: witnesses sign it later.
     ///
     /// # Errors
     /// The first check that fails.
@@ -638,7 +652,8 @@ impl RegistryTrust {
         self.checked(provider, note, newest, now_s).map(|(signed, _)| signed)
     }
 
-    /// A checkpoint that the registry has signed and that does not contradict `newest`, and when it was signed.
+    /// A checkpoint that the registry has signed and that does not contradict `newest`, and when it was
+    /// signed.
     fn checked(
         &self,
         provider: &CryptoProvider,
@@ -665,7 +680,8 @@ impl RegistryTrust {
         Ok((signed, times))
     }
 
-    /// Checks that the registry has signed a checkpoint, and returns when: the times of its witnesses, or that of its block.
+    /// Checks that the registry has signed a checkpoint, and returns when: the times of its witnesses, or
+    /// that of its block.
     fn times(
         &self,
         provider: &CryptoProvider,

@@ -1,8 +1,9 @@
 //! The state map: the latest document, sequence number and status of every DID, under one root.
 //!
-//! The map is a Merkle tree along the 256 bits of a DID's SHA-256. A subtree with one leaf is that leaf, and a subtree without leaves is
-//! [`Hasher::empty`]. So a leaf among n lies about log2(n) levels deep. A [`MapProof`] shows the only place where the DID can be: it
-//! proves the DID's state, or that the map does not have the DID, under the root of the map. [`super::proof`] leads on to a checkpoint.
+//! The map is a Merkle tree along the 256 bits of a DID's SHA-256. A subtree with one leaf is that leaf, and
+//! a subtree without leaves is [`Hasher::empty`]. So a leaf among n lies about log2(n) levels deep. A
+//! [`MapProof`] shows the only place where the DID can be: it proves the DID's state, or that the map does
+//! not have the DID, under the root of the map. [`super::proof`] leads on to a checkpoint.
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -14,7 +15,8 @@ use crate::key::KeyError;
 use crate::merkle::{Hasher, NodeHash};
 use crate::method::dunlin::Sha256Hash;
 
-/// The deepest level of a leaf, which a proof writes in one byte. Two DIDs whose hashes have 255 equal bits cannot be found.
+/// The deepest level of a leaf, which a proof writes in one byte. Two DIDs whose hashes have 255 equal bits
+/// cannot be found.
 pub const MAX_MAP_DEPTH: usize = 255;
 
 /// Why a proof is refused, or an entry cannot be made.
@@ -78,8 +80,9 @@ fn turns_right(key: &Sha256Hash, depth: usize) -> bool {
     byte << (depth % 8) & 0x80 != 0
 }
 
-/// A map in memory. It never changes: an insertion makes another map, which shares all but one path with the first. So a copy costs
-/// nothing, and a reader keeps the map that belongs to its checkpoint. It takes about 200 bytes for each DID.
+/// A map in memory. It never changes: an insertion makes another map, which shares all but one path with the
+/// first. So a copy costs nothing, and a reader keeps the map that belongs to its checkpoint. It takes about
+/// 200 bytes for each DID.
 #[derive(Clone, Debug, Default)]
 pub struct StateMap {
     root: Node,
@@ -124,7 +127,8 @@ impl Node {
         }
     }
 
-    /// This subtree, whose root lies `depth` levels deep, with another leaf. Also says whether the leaf's key is new.
+    /// This subtree, whose root lies `depth` levels deep, with another leaf. Also says whether the leaf's key
+    /// is new.
     fn with(&self, hasher: Hasher<'_>, depth: usize, leaf: &Arc<Leaf>) -> Result<(Self, bool), MapError> {
         let (left, right) = match self {
             Self::Empty => return Ok((Self::Leaf(Arc::clone(leaf)), true)),
@@ -185,8 +189,8 @@ impl StateMap {
         }
     }
 
-    /// The depth of the first sibling on the way to `key`, from this depth on, in which the map of the proof differs; `None` if only the place
-    /// itself can differ.
+    /// The depth of the first sibling on the way to `key`, from this depth on, in which the map of the proof
+    /// differs; `None` if only the place itself can differ.
     pub fn parting(&self, key: &Sha256Hash, proof: &MapProof, from: usize) -> Option<usize> {
         let own = self.prove(key).siblings;
         // Below the place of a proof, everything beside the way is empty.
@@ -231,7 +235,8 @@ enum Place {
     Other(Sha256Hash, MapLeaf),
 }
 
-/// The proof of what a map has for a DID. It consists of the content of the DID's place and of the siblings of the path there.
+/// The proof of what a map has for a DID. It consists of the content of the DID's place and of the siblings
+/// of the path there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MapProof {
     place: Place,

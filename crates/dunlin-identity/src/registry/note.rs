@@ -1,5 +1,5 @@
-//! Signed notes (C2SP signed-note): a text, and signatures by several keys. Ed25519 alone: signatures of the note itself, and the
-//! cosignatures of witnesses with their time (C2SP tlog-cosignature, `cosignature/v1`).
+//! Signed notes (C2SP signed-note): a text, and signatures by several keys. Ed25519 alone: signatures of the
+//! note itself, and the cosignatures of witnesses with their time (C2SP tlog-cosignature, `cosignature/v1`).
 
 use alloc::borrow::ToOwned;
 use alloc::format;
@@ -269,7 +269,8 @@ pub struct NoteSignature {
 }
 
 impl NoteSignature {
-    /// A signature of a type that this module does not verify. The type and what belongs to the signer are in the ID.
+    /// A signature of a type that this module does not verify. The type and what belongs to the signer are in
+    /// the ID.
     pub(super) fn new(name: String, id: [u8; 4], signature: Vec<u8>) -> Self {
         Self { name, id, signature }
     }
@@ -337,12 +338,13 @@ impl Note {
         &self.text
     }
 
-    /// Adds those signatures of `lines` that one of `keys` has made, as a witness answers (C2SP tlog-witness), and leaves out those of other
-    /// keys. The latest signature of a key replaces its others, so that no witness takes the place of others. Returns of how many keys there
-    /// is a new one.
+    /// Adds those signatures of `lines` that one of `keys` has made, as a witness answers (C2SP
+    /// tlog-witness), and leaves out those of other keys. The latest signature of a key replaces its others,
+    /// so that no witness takes the place of others. Returns of how many keys there is a new one.
     ///
     /// # Errors
-    /// A line is malformed, the note becomes too long, or a signature of a known key is wrong. The note is then as before.
+    /// A line is malformed, the note becomes too long, or a signature of a known key is wrong. The note is
+    /// then as before.
     pub fn add_lines(
         &mut self,
         provider: &CryptoProvider,
@@ -394,7 +396,8 @@ impl Note {
     /// Whether `key` has signed the note, and the latest time of its signatures.
     ///
     /// # Errors
-    /// [`NoteError::Signature`] if one of its signatures is wrong, [`NoteError::Key`] if the provider lacks Ed25519.
+    /// [`NoteError::Signature`] if one of its signatures is wrong, [`NoteError::Key`] if the provider lacks
+    /// Ed25519.
     pub fn signed_by(&self, provider: &CryptoProvider, key: &NoteKey) -> Result<Signed, NoteError> {
         let mut signed = Signed::No;
         for signature in self.lines(&key.name, key.id()) {

@@ -1,9 +1,10 @@
-//! The log's entries with the root of the state map, and the proof that a checkpoint's log ends with the root of a map that has, or does
-//! not have, a DID.
+//! The log's entries with the root of the state map, and the proof that a checkpoint's log ends with the root
+//! of a map that has, or does not have, a DID.
 //!
-//! The log commits to the states of all DIDs: after the operations of a transaction comes the root of the map that they lead to. Only the
-//! last entry of a checkpoint's log counts, so a checkpoint has one map, and witnesses of the log vouch for it, too. The verifier derives
-//! the root from the [`MapProof`], and the number of the entry from the checkpoint.
+//! The log commits to the states of all DIDs: after the operations of a transaction comes the root of the map
+//! that they lead to. Only the last entry of a checkpoint's log counts, so a checkpoint has one map, and
+//! witnesses of the log vouch for it, too. The verifier derives the root from the [`MapProof`], and the
+//! number of the entry from the checkpoint.
 
 use alloc::format;
 use alloc::vec::Vec;
@@ -15,7 +16,8 @@ use super::map::{MapError, MapLeaf, MapProof};
 use crate::merkle::{Hasher, MerkleError, NodeHash};
 use crate::method::dunlin::{Operation, OperationError, Sha256Hash};
 
-/// The longest proof, in bytes: as in a staple, whose field ends there. A map of a billion DIDs and its log need about 1700.
+/// The longest proof, in bytes: as in a staple, whose field ends there. A map of a billion DIDs and its log
+/// need about 1700.
 pub const MAX_STATE_PROOF: usize = 4095;
 
 /// The beginning of an entry with the root of the state map.
@@ -59,7 +61,8 @@ pub fn root_entry(map: &NodeHash) -> Vec<u8> {
 pub struct StateProof {
     /// The proof of what the map has for the DID.
     pub map: MapProof,
-    /// The inclusion proof of the log's last entry (RFC 9162 §2.1.3), the root of the map; none if the log is empty.
+    /// The inclusion proof of the log's last entry (RFC 9162 §2.1.3), the root of the map; none if the log is
+    /// empty.
     pub path: Vec<NodeHash>,
 }
 
@@ -114,7 +117,8 @@ impl StateProof {
         self.verify_map(hasher, &map, checkpoint)
     }
 
-    /// Checks that this is the root of the checkpoint's map: the content of the last entry, or that of the empty map if the log is empty.
+    /// Checks that this is the root of the checkpoint's map: the content of the last entry, or that of the
+    /// empty map if the log is empty.
     fn verify_map(
         &self,
         hasher: Hasher<'_>,

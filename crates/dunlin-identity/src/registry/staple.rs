@@ -1,5 +1,5 @@
-//! The staple `did_proof`: the document of a DID, and the proof that it is the latest one. The holder of a credential sends it in the
-//! handshake, so that the peer need not ask a registry.
+//! The staple `did_proof`: the document of a DID, and the proof that it is the latest one. The holder of a
+//! credential sends it in the handshake, so that the peer need not ask a registry.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -69,7 +69,8 @@ impl StapleError {
     }
 }
 
-/// A staple: `document<1..2^16-1>; checkpoint<1..2^16-1>; proof<0..2^12-1>; membership<0..2^12-1>`, each with its length in two bytes.
+/// A staple: `document<1..2^16-1>; checkpoint<1..2^16-1>; proof<0..2^12-1>; membership<0..2^12-1>`, each with
+/// its length in two bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Staple {
     /// The latest document.
@@ -78,7 +79,8 @@ pub struct Staple {
     pub checkpoint: Vec<u8>,
     /// The proof that the state map of the checkpoint has the document ([`StateProof`]).
     pub proof: Vec<u8>,
-    /// The proof that the DID is a member of a list ([`crate::trust::TrustList::check`]); empty if there is none.
+    /// The proof that the DID is a member of a list ([`crate::trust::TrustList::check`]); empty if there is
+    /// none.
     pub membership: Vec<u8>,
 }
 
@@ -99,7 +101,8 @@ pub struct Resolved {
     pub hash: Sha256Hash,
     /// The number of operations after the creation.
     pub sequence: u64,
-    /// The checkpoint, and until when the verifier believes it. The verifier keeps the largest one of each registry.
+    /// The checkpoint, and until when the verifier believes it. The verifier keeps the largest one of each
+    /// registry.
     pub checkpoint: FreshCheckpoint,
 }
 
@@ -142,9 +145,10 @@ impl Staple {
         if bytes.len() > MAX_STAPLE { Err(StapleError::TooLong) } else { Ok(bytes) }
     }
 
-    /// Checks that the document is the latest one of `did`, an active DID, under a checkpoint that `trust` accepts. `newest` is the
-    /// largest checkpoint of the registry that the verifier has accepted, and `now_s` the time in seconds since 1970. Whether the DID
-    /// itself is trusted is another question, which [`crate::trust::TrustList`] answers.
+    /// Checks that the document is the latest one of `did`, an active DID, under a checkpoint that `trust`
+    /// accepts. `newest` is the largest checkpoint of the registry that the verifier has accepted, and
+    /// `now_s` the time in seconds since 1970. Whether the DID itself is trusted is another question, which
+    /// [`crate::trust::TrustList`] answers.
     ///
     /// # Errors
     /// The first check that fails.

@@ -21,7 +21,8 @@ use crate::net::{Namespace, Pair};
 pub(super) const IP_AND_UDP: u16 = 20 + 8;
 /// More than the largest datagram.
 const BUFFER: usize = 1 << 16;
-/// Room for the largest flight in the smallest datagrams, each of which takes hundreds of bytes in the kernel.
+/// Room for the largest flight in the smallest datagrams, each of which takes hundreds of bytes in the
+/// kernel.
 const KERNEL_BUFFER: usize = 4 << 20;
 /// Longer than any connection, even with large keys on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -140,8 +141,8 @@ fn step(socket: &UdpSocket, end: &mut impl Endpoint, buffer: &mut [u8]) -> Resul
     Ok(())
 }
 
-/// Returns whether no stack has sent a datagram again. Each waits for a while before it does, and DTLS 1.2 shows which messages it
-/// repeats.
+/// Returns whether no stack has sent a datagram again. Each waits for a while before it does, and DTLS 1.2
+/// shows which messages it repeats.
 pub(super) fn is_undisturbed(frames: &[Frame]) -> bool {
     let is_brisk = frames.windows(2).all(|two| two[1].time.saturating_sub(two[0].time) < PAUSE);
     let mut seen = BTreeSet::new();
@@ -176,7 +177,8 @@ fn datagram(frame: &[u8]) -> Option<([SocketAddr; 2], Vec<u8>)> {
     Some((ends.map(SocketAddr::from), payload.get(UdpHeader::LEN..)?.to_vec()))
 }
 
-/// Returns the frames of the datagrams that two ends have sent in virtual time, on Ethernet from the time `start` on.
+/// Returns the frames of the datagrams that two ends have sent in virtual time, on Ethernet from the time
+/// `start` on.
 ///
 /// # Errors
 /// A datagram is larger than the MTU, so that IP would split it.

@@ -16,7 +16,8 @@ use crate::net::{Ground, Namespace, Process};
 /// The common beginning of all programs.
 const COMMON: &str = include_str!("peer.c");
 
-/// The first line of a program that leaves the settings of its library as they are. Other programs make their hellos small.
+/// The first line of a program that leaves the settings of its library as they are. Other programs make their
+/// hellos small.
 pub(super) const AS_SHIPPED: &str = "#define AS_SHIPPED\n";
 
 /// A library and its program.

@@ -151,8 +151,8 @@ impl Ends {
         Ok(Self { link, a, from, to })
     }
 
-    /// Measures `count` round trips in milliseconds. Both sides run in real time like the link, so that the result is about
-    /// the link and not about the machine's scheduling.
+    /// Measures `count` round trips in milliseconds. Both sides run in real time like the link, so that the
+    /// result is about the link and not about the machine's scheduling.
     fn round_trips(&self, count: u32) -> Result<Vec<f64>, Error> {
         thread::scope(|scope| {
             scope.spawn(|| {

@@ -54,7 +54,8 @@ pub trait Experiment: Sync {
     /// The default number of measurements of each case.
     fn runs(&self) -> u32;
 
-    /// Measures, and adds the rows as they are finished: after an error, those that were finished before are there.
+    /// Measures, and adds the rows as they are finished: after an error, those that were finished before are
+    /// there.
     ///
     /// # Errors
     /// Privileges or programs are missing, or a peer failed.

@@ -1,4 +1,5 @@
-//! Cryptography and verifiers that record what they do, for experiments that measure the parts of a handshake. The engine needs no change.
+//! Cryptography and verifiers that record what they do, for experiments that measure the parts of a
+//! handshake. The engine needs no change.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -93,7 +94,8 @@ pub(super) fn for_identity<T>(work: impl FnOnce() -> T) -> T {
     recorded(work, |spent, time| spent.identity += time)
 }
 
-/// Runs `work` on a thread that, if permitted, no other program interrupts. Processes that it starts inherit this.
+/// Runs `work` on a thread that, if permitted, no other program interrupts. Processes that it starts inherit
+/// this.
 pub(super) fn undisturbed<T: Send>(work: impl FnOnce() -> T + Send) -> T {
     on_own_thread(|| {
         in_real_time();
@@ -110,8 +112,8 @@ pub(super) fn timed<T>(work: impl FnOnce() -> T) -> (T, (Duration, Operations)) 
     (result, (time, SPENT.get()))
 }
 
-/// Wraps a provider and the keys that it loads. Parts of a provider are static, so the wrapped parts stay until the process ends; an
-/// experiment makes them once.
+/// Wraps a provider and the keys that it loads. Parts of a provider are static, so the wrapped parts stay
+/// until the process ends; an experiment makes them once.
 pub(super) fn provider(all: &CryptoProvider) -> CryptoProvider {
     let group = |group: &&'static dyn KeyExchangeGroup| {
         let group: &'static dyn KeyExchangeGroup = Box::leak(Box::new(Group(*group)));

@@ -20,13 +20,15 @@ use crate::Error;
 /// The size of the largest IP packet.
 const MAX_PACKET: usize = 65535;
 
-/// The number of packets read from one device before the other gets its turn, and before due packets are sent.
+/// The number of packets read from one device before the other gets its turn, and before due packets are
+/// sent.
 const BATCH: usize = 64;
 
 /// Any real-time priority is above all programs with time slices.
 const PRIORITY: u8 = 10;
 
-/// How long before a packet is due the thread wakes up and then spins, because the kernel's timers are less exact.
+/// How long before a packet is due the thread wakes up and then spins, because the kernel's timers are less
+/// exact.
 const EARLY: Duration = Duration::from_micros(100);
 
 /// Gives the calling thread real-time priority if permitted.

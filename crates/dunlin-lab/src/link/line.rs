@@ -131,8 +131,8 @@ pub(super) struct State {
     line: Line,
     rng: Rng,
     under_way: BinaryHeap<Reverse<Packet>>,
-    /// For each direction, the times at which the waiting packets and the current one are sent completely. The direction is
-    /// free after the last.
+    /// For each direction, the times at which the waiting packets and the current one are sent completely.
+    /// The direction is free after the last.
     sending: [VecDeque<Duration>; 2],
     sent: u64,
 }

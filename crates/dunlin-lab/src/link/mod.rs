@@ -1,8 +1,8 @@
 //! A line with delay, jitter, loss, a rate and cuts, between two network namespaces.
 //!
-//! Many kernels lack netem, so the lab forwards packets itself: a TUN device in each namespace, and a thread that reads from
-//! one and writes to the other at the packet's time. The thread runs under `SCHED_FIFO` if permitted; otherwise a busy
-//! machine adds milliseconds.
+//! Many kernels lack netem, so the lab forwards packets itself: a TUN device in each namespace, and a thread
+//! that reads from one and writes to the other at the packet's time. The thread runs under `SCHED_FIFO` if
+//! permitted; otherwise a busy machine adds milliseconds.
 
 mod forward;
 mod line;
@@ -34,7 +34,8 @@ pub struct Link {
 }
 
 impl Link {
-    /// Makes the devices, brings them up and forwards between them as `line` says. `seed` determines the lost packets.
+    /// Makes the devices, brings them up and forwards between them as `line` says. `seed` determines the lost
+    /// packets.
     ///
     /// # Errors
     /// The line is impossible, TUN devices are missing, or the process lacks privileges.

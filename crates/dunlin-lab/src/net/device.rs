@@ -20,8 +20,8 @@ pub struct End<'a> {
     pub mtu: u16,
 }
 
-/// Joins two namespaces by a pair of Ethernet devices without offloads. Each packet arrives as it was sent, within the MTU
-/// and with its checksum.
+/// Joins two namespaces by a pair of Ethernet devices without offloads. Each packet arrives as it was sent,
+/// within the MTU and with its checksum.
 ///
 /// # Errors
 /// A tool (`ip` or `ethtool`) or a privilege is missing, or the device exists.

@@ -10,10 +10,12 @@ use super::namespace::on_own_thread;
 use super::{End, Namespace, set_mtu, veth};
 use crate::Error;
 
-/// Starts processes in namespaces, and ends them all when it is dropped or when this process ends, even by SIGKILL.
+/// Starts processes in namespaces, and ends them all when it is dropped or when this process ends, even by
+/// SIGKILL.
 ///
-/// The processes have a PID namespace. Its first process only reads from a pipe to which only this process can write. When
-/// this process is gone, the first process reads the end of the pipe and exits, and the kernel kills the others with it.
+/// The processes have a PID namespace. Its first process only reads from a pipe to which only this process
+/// can write. When this process is gone, the first process reads the end of the pipe and exits, and the
+/// kernel kills the others with it.
 #[derive(Debug)]
 pub struct Ground {
     first: Child,

@@ -1,8 +1,8 @@
 //! Isolated networks: namespaces, their processes, and the devices between them.
 //!
-//! An interrupted run leaves nothing behind. Namespaces have no name in the file system, so the kernel removes them and
-//! their devices with the last process in them. A [`Ground`] starts the processes, and the kernel ends them when this
-//! process is gone.
+//! An interrupted run leaves nothing behind. Namespaces have no name in the file system, so the kernel
+//! removes them and their devices with the last process in them. A [`Ground`] starts the processes, and the
+//! kernel ends them when this process is gone.
 
 mod device;
 mod ground;

@@ -21,8 +21,9 @@ const CURRENT: &str = "/proc/thread-self/ns/net";
 
 /// A network namespace, held open.
 ///
-/// A namespace made by [`new`](Self::new) has no name in the file system. The kernel removes it, with its devices, when the
-/// last process, socket or descriptor in it is gone. So even a killed run leaves nothing behind.
+/// A namespace made by [`new`](Self::new) has no name in the file system. The kernel removes it, with its
+/// devices, when the last process, socket or descriptor in it is gone. So even a killed run leaves nothing
+/// behind.
 #[derive(Debug)]
 pub struct Namespace {
     name: String,
@@ -30,8 +31,8 @@ pub struct Namespace {
 }
 
 impl Namespace {
-    /// Makes a namespace, called `name` in messages. It has only a loopback device, which is down, and no IPv6, which would
-    /// send packets of its own.
+    /// Makes a namespace, called `name` in messages. It has only a loopback device, which is down, and no
+    /// IPv6, which would send packets of its own.
     ///
     /// # Errors
     /// The process lacks the privileges.
@@ -44,7 +45,8 @@ impl Namespace {
         })
     }
 
-    /// Opens the namespace that `ip netns` calls `name_or_path`, or the one at a path such as `/proc/4711/ns/net`.
+    /// Opens the namespace that `ip netns` calls `name_or_path`, or the one at a path such as
+    /// `/proc/4711/ns/net`.
     ///
     /// # Errors
     /// The namespace does not exist, or cannot be opened.
@@ -72,7 +74,8 @@ impl Namespace {
         &self.name
     }
 
-    /// A path to the namespace, valid while this value lives: for `nsenter --net=PATH` and `ip link … netns PATH`.
+    /// A path to the namespace, valid while this value lives: for `nsenter --net=PATH` and `ip link … netns
+    /// PATH`.
     pub fn path(&self) -> PathBuf {
         PathBuf::from(format!("/proc/{}/fd/{}", process::id(), self.file.as_raw_fd()))
     }

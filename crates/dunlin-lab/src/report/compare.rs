@@ -40,8 +40,8 @@ enum Goal {
 }
 
 impl Goal {
-    /// Returns the goal of the figure `name`: small for bytes and times, large for rates. A percentage can be either and has
-    /// none.
+    /// Returns the goal of the figure `name`: small for bytes and times, large for rates. A percentage can be
+    /// either and has none.
     fn of(name: &str) -> Option<Self> {
         match name {
             _ if name.ends_with("_percent") => None,
@@ -62,8 +62,8 @@ impl Goal {
     }
 }
 
-/// Whether the machine decides about the figure: a time, a rate or an energy. The paper measured on another one, so its figure is
-/// shown, but neither better nor worse.
+/// Whether the machine decides about the figure: a time, a rate or an energy. The paper measured on another
+/// one, so its figure is shown, but neither better nor worse.
 fn is_of_machine(name: &str) -> bool {
     matches!(names::words(name).1, "per s" | "kbit/s" | "mJ" | "µs" | "ms" | "s")
 }

@@ -10,8 +10,9 @@ use crate::experiment;
 /// The style of the page, light and dark.
 const STYLE: &str = include_str!("page.css");
 
-/// Returns an HTML page with a section for each report: its subject, its plots, its rows as a table, and the command that
-/// repeats it. The page has no script and fetches nothing, so it can be read from a file, mailed and archived.
+/// Returns an HTML page with a section for each report: its subject, its plots, its rows as a table, and the
+/// command that repeats it. The page has no script and fetches nothing, so it can be read from a file, mailed
+/// and archived.
 pub fn page(reports: &[Report]) -> String {
     let title = "Dunlin: measurements";
     let page = html! {
@@ -19,7 +20,8 @@ pub fn page(reports: &[Report]) -> String {
         html lang="en" {
             head {
                 meta charset="utf-8";
-                // A second defence after escaping: the browser fetches and runs nothing, whatever a file contains.
+                // A second defence after escaping: the browser fetches and runs nothing, whatever a file
+                // contains.
                 meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'";
                 meta name="viewport" content="width=device-width, initial-scale=1";
                 title { (title) }
@@ -45,8 +47,8 @@ pub fn page(reports: &[Report]) -> String {
     page.into_string().replace(is_misleading, "\u{fffd}")
 }
 
-/// Whether a character is not part of HTML (control characters, except the line feeds of the style) or makes text look like other
-/// text (controls of direction). The templates escape all other characters that need it.
+/// Whether a character is not part of HTML (control characters, except the line feeds of the style) or makes
+/// text look like other text (controls of direction). The templates escape all other characters that need it.
 fn is_misleading(c: char) -> bool {
     c.is_control() && c != '\n' || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
@@ -135,8 +137,8 @@ enum Column<'a> {
     Paper(&'a str),
 }
 
-/// Arranges the columns: values common to all rows are omitted, the paper's follow Dunlin's, and the ratio follows the first
-/// figure that has rivals.
+/// Arranges the columns: values common to all rows are omitted, the paper's follow Dunlin's, and the ratio
+/// follows the first figure that has rivals.
 fn arranged<'a>(rows: &'a [Row], common: &[(&str, &Value)], rivals: &Rivals<'_>) -> Vec<Column<'a>> {
     let all = columns(rows);
     let of_kind = |wanted| all.iter().filter(move |(_, kind)| *kind == wanted).map(|(name, _)| *name);
@@ -296,10 +298,7 @@ mod tests {
             "<td class=\"n\" title=\"1.5 to 1.5, mean 1.5\"><i class=\"worse\">1.5</i></td></tr>",
         )), "{page}");
         assert!(page.contains("<tr><td>wolfssl</td><td>1500</td>"), "{page}");
-        assert!(
-            page.contains("Figures are medians of 3 runs. In all rows: tls1.3. <b"),
-            "{page}"
-        );
+        assert!(page.contains("Figures are medians of 3 runs. In all rows: tls1.3. <b"), "{page}");
         assert!(
             page.contains("</b>: better than the paper and every other stack in the same run."),
             "{page}"

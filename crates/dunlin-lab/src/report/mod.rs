@@ -121,8 +121,8 @@ impl Row {
         self.entry(name.to_owned(), value.into(), Kind::Parameter)
     }
 
-    /// Adds the measurements of `name`, which ends in its unit: the median under that name, and mean, least and greatest
-    /// value with suffixes. Adds nothing without measurements.
+    /// Adds the measurements of `name`, which ends in its unit: the median under that name, and mean, least
+    /// and greatest value with suffixes. Adds nothing without measurements.
     #[must_use]
     pub fn figure(self, name: &str, measured: &[f64]) -> Self {
         let mut sorted = measured.to_vec();
@@ -215,7 +215,8 @@ fn columns<'a>(rows: impl IntoIterator<Item = &'a Row, IntoIter: Clone>) -> Vec<
     columns
 }
 
-/// Formats a value of the table with three decimals unless it is whole. For milliseconds that is a microsecond.
+/// Formats a value of the table with three decimals unless it is whole. For milliseconds that is a
+/// microsecond.
 fn shown(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),

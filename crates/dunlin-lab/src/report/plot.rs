@@ -1,8 +1,8 @@
 //! Draws a report as plots: bars with their figures, in panels that share one scale.
 //!
-//! Positions along the scale are percentages; everything else is in pixels. So panels use the available width, and their
-//! text has the page's size. This module writes the bars itself, because libraries for plots draw SVG of a fixed size: a
-//! browser scales it together with its text.
+//! Positions along the scale are percentages; everything else is in pixels. So panels use the available
+//! width, and their text has the page's size. This module writes the bars itself, because libraries for plots
+//! draw SVG of a fixed size: a browser scales it together with its text.
 
 use std::collections::BTreeSet;
 use std::mem;
@@ -28,7 +28,8 @@ const STEP: usize = BAR + 3;
 const TITLE: usize = 18;
 const GAP: usize = 10;
 const AXIS: usize = 20;
-/// The longest name that stands beside its bar, in characters. If one is longer, all names of the plot stand above their bars.
+/// The longest name that stands beside its bar, in characters. If one is longer, all names of the plot stand
+/// above their bars.
 const LONGEST_LABEL: usize = 11;
 /// The longest line of a group's title or of a name above its bar, in characters, and its height in pixels.
 const LONGEST_LINE: usize = 44;
@@ -37,7 +38,8 @@ const LINE: usize = 14;
 const THOUSANDS: f64 = 1e5;
 /// The number of shades of a colour in the style. Further parts of a bar share the last one.
 const SHADES: usize = 4;
-/// The number of colours in the style: one for Dunlin, and one for each rival. Further rivals share the last one.
+/// The number of colours in the style: one for Dunlin, and one for each rival. Further rivals share the last
+/// one.
 const COLOURS: usize = 6;
 
 /// A plot.
@@ -525,7 +527,8 @@ mod tests {
         ];
         let plot = drawn("handover", rows);
         assert_eq!(count(&plot, "<svg "), 4, "{plot}");
-        // Four bars of time, three behind NATs, and four of Table I for each reference, two of them the paper's.
+        // Four bars of time, three behind NATs, and four of Table I for each reference, two of them the
+        // paper's.
         assert_eq!(count(&plot, "<rect "), 15, "{plot}");
         assert!(plot.contains(">delay 30 ms</text>") && plot.contains(">symmetric</text>"), "{plot}");
         // Each bar of the paper names its delay.

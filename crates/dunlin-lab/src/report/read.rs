@@ -133,7 +133,8 @@ impl<'de> Deserialize<'de> for Row {
     }
 }
 
-/// Classifies entries. JSON does not distinguish parameters and figures, but their names do: a figure has a mean.
+/// Classifies entries. JSON does not distinguish parameters and figures, but their names do: a figure has a
+/// mean.
 fn classified(entries: Vec<(String, Value)>) -> Row {
     let numbers: BTreeSet<_> =
         entries.iter().filter(|(_, value)| value.is_number()).map(|(name, _)| name.clone()).collect();

@@ -37,8 +37,9 @@ impl Column {
     }
 }
 
-/// Writes all rows as a table, with parameters to the left and figures to the right. A table that is too wide is split into
-/// one for each kind of row. Each states common values once, and is split into parts if it is still too wide.
+/// Writes all rows as a table, with parameters to the left and figures to the right. A table that is too wide
+/// is split into one for each kind of row. Each states common values once, and is split into parts if it is
+/// still too wide.
 pub(super) fn write(rows: &[Row], f: &mut Formatter<'_>) -> fmt::Result {
     let all = columns_of(rows);
     if width(&all) <= MAX_WIDTH {

@@ -16,8 +16,8 @@ pub(super) struct View {
     pub(super) parts: &'static [&'static str],
     /// The parameter that distinguishes the bars of a group.
     pub(super) bar: &'static str,
-    /// The parameters that distinguish the groups of a panel; by default all but that of the bars. The remaining parameters
-    /// distinguish panels.
+    /// The parameters that distinguish the groups of a panel; by default all but that of the bars. The
+    /// remaining parameters distinguish panels.
     pub(super) group: &'static [&'static str],
     /// The reference to compare with.
     pub(super) reference: Reference,
@@ -348,8 +348,8 @@ fn key_exchange() -> Vec<View> {
     ]
 }
 
-/// The plots of `policy`: the server's time for each size, as in the paper's tables 3 and 4, since 10 MB would
-/// dwarf 10 KB; and the reductions that the paper computes from these tables.
+/// The plots of `policy`: the server's time for each size, as in the paper's tables 3 and 4, since 10 MB
+/// would dwarf 10 KB; and the reductions that the paper computes from these tables.
 fn policy() -> Vec<View> {
     let plain = View {
         figure: Some("server_us"),

@@ -9,8 +9,8 @@ use dunlin_lab::Error;
 /// A limit that no step of a test reaches unless it has failed.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Returns the made value, or none if this user lacks the privileges, with the reason in the output. CI runs as root and
-/// tests everything.
+/// Returns the made value, or none if this user lacks the privileges, with the reason in the output. CI runs
+/// as root and tests everything.
 pub(crate) fn privileged<T>(made: Result<T, Error>) -> Option<T> {
     match made {
         Ok(made) => Some(made),

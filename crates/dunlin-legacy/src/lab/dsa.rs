@@ -1,7 +1,8 @@
 //! DSA with SHA-256 (FIPS 186-4 §4).
 //!
-//! The AlgorithmIdentifier of a DSA key contains its domain parameters, and webpki compares it as a whole. Therefore the parameters
-//! are fixed here, as for curves. Keys and certificates with other parameters do not verify. [`super::identity`] uses them.
+//! The AlgorithmIdentifier of a DSA key contains its domain parameters, and webpki compares it as a whole.
+//! Therefore the parameters are fixed here, as for curves. Keys and certificates with other parameters do not
+//! verify. [`super::identity`] uses them.
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;

@@ -9,7 +9,8 @@ use crate::ffdhe::{Group, bytes};
 pub static LAB_512: &dyn KeyExchangeGroup =
     &Group { name: NamedGroup::FFDHE_PRIVATE_USE_0, prime: &PRIME_512, exponent_len: 20 };
 
-/// The Second Oakley Group, 1024 bits (RFC 2409 §6.2). One expensive computation breaks all its users (Logjam, 2015).
+/// The Second Oakley Group, 1024 bits (RFC 2409 §6.2). One expensive computation breaks all its users
+/// (Logjam, 2015).
 pub static LAB_1024: &dyn KeyExchangeGroup =
     &Group { name: NamedGroup::FFDHE_PRIVATE_USE_1, prime: &PRIME_1024, exponent_len: 24 };
 

@@ -1,6 +1,7 @@
 //! Keys and certificates for the laboratory, made once with `openssl` (data/README.md). They are public.
 
-/// A server named "localhost": its key, its certificate, and the certificate of its authority, whose key is of the same kind.
+/// A server named "localhost": its key, its certificate, and the certificate of its authority, whose key is
+/// of the same kind.
 #[derive(Clone, Copy, Debug)]
 pub struct Identity {
     /// The kind of key, in words.

@@ -1,5 +1,6 @@
-//! Obsolete algorithms of TLS 1.2, for measurements in a laboratory: static RSA, anonymous Diffie-Hellman, DSA, RSA keys of 512
-//! and 1024 bits, finite fields from 512 bits. **They protect nothing.** A profile must allow these algorithms besides naming them:
+//! Obsolete algorithms of TLS 1.2, for measurements in a laboratory: static RSA, anonymous Diffie-Hellman,
+//! DSA, RSA keys of 512 and 1024 bits, finite fields from 512 bits. **They protect nothing.** A profile must
+//! allow these algorithms besides naming them:
 //!
 //! ```
 //! # use std::sync::Arc;
@@ -14,7 +15,8 @@
 //! assert!(profile().danger_legacy_lab().build().is_ok());
 //! ```
 //!
-//! There is no CBC here either. For each CBC suite, the suite with AES-GCM and the same key exchange takes its place.
+//! There is no CBC here either. For each CBC suite, the suite with AES-GCM and the same key exchange takes
+//! its place.
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -51,8 +53,8 @@ pub fn provider() -> CryptoProvider {
 type Algorithm = &'static dyn SignatureVerificationAlgorithm;
 type Scheme = (SignatureScheme, &'static [Algorithm]);
 
-/// The provider's algorithms and those of this module. The RSA algorithm here accepts keys of any length, and replaces the
-/// provider's.
+/// The provider's algorithms and those of this module. The RSA algorithm here accepts keys of any length, and
+/// replaces the provider's.
 fn signatures() -> SignatureAlgorithms {
     const OURS: [Scheme; 2] = [
         (SignatureScheme::RSA_PKCS1_SHA256, &[rsa::PKCS1_SHA256]),

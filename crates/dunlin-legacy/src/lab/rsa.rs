@@ -1,4 +1,5 @@
-//! RSA with keys of any length from 512 bits: PKCS#1 v1.5 (RFC 8017 §8.2) with SHA-256, the scheme that fits into 512 bits.
+//! RSA with keys of any length from 512 bits: PKCS#1 v1.5 (RFC 8017 §8.2) with SHA-256, the scheme that fits
+//! into 512 bits.
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;

@@ -1,9 +1,9 @@
-//! RSA key exchange of TLS 1.2, over AWS-LC. The client encrypts a secret with the server's key (RFC 5246 §7.4.7.1),
-//! here together with a pre-shared key (RFC 4279 §4). There is no forward secrecy: an attacker who later obtains both keys can
-//! decrypt recorded connections. Prefer ECDHE_PSK if the peer supports it.
+//! RSA key exchange of TLS 1.2, over AWS-LC. The client encrypts a secret with the server's key (RFC 5246
+//! §7.4.7.1), here together with a pre-shared key (RFC 4279 §4). There is no forward secrecy: an attacker who
+//! later obtains both keys can decrypt recorded connections. Prefer ECDHE_PSK if the peer supports it.
 //!
-//! A client needs the suites, a pre-shared key, trust in the server's certificate, and [`ENCRYPTION`]. A server needs the suites,
-//! the pre-shared key, and a credential whose key [`KEY_LOADER`] has loaded:
+//! A client needs the suites, a pre-shared key, trust in the server's certificate, and [`ENCRYPTION`]. A
+//! server needs the suites, the pre-shared key, and a credential whose key [`KEY_LOADER`] has loaded:
 //!
 //! ```
 //! # use std::sync::Arc;

@@ -1,7 +1,8 @@
 //! AWS-LC's RSA operations without padding. This is the only module of the workspace with `unsafe`.
 //!
-//! With PKCS#1 v1.5, aws-lc-rs removes the padding itself and reports whether it was valid. A TLS server must treat invalid
-//! padding like every other error (RFC 5246 §7.4.7.1). AWS-LC's own header says that TLS must use `RSA_NO_PADDING`.
+//! With PKCS#1 v1.5, aws-lc-rs removes the padding itself and reports whether it was valid. A TLS server must
+//! treat invalid padding like every other error (RFC 5246 §7.4.7.1). AWS-LC's own header says that TLS must
+//! use `RSA_NO_PADDING`.
 #![allow(unsafe_code, reason = "calls of a C library; each has its reason beside it")]
 
 use alloc::vec;
@@ -18,8 +19,8 @@ use zeroize::Zeroizing;
 /// An RSA key of AWS-LC, which AWS-LC wipes on drop.
 pub(crate) struct Key(NonNull<RSA>);
 
-// SAFETY: this module never changes a key after its creation, and AWS-LC protects the values that its operations cache in the key
-// with its own lock ("RSA objects may be used concurrently", <openssl/rsa.h>).
+// SAFETY: this module never changes a key after its creation, and AWS-LC protects the values that its
+// operations cache in the key with its own lock ("RSA objects may be used concurrently", <openssl/rsa.h>).
 unsafe impl Send for Key {}
 // SAFETY: as above.
 unsafe impl Sync for Key {}
@@ -62,7 +63,8 @@ impl Key {
     /// Raises `input` to the power of the private exponent, with blinding and in constant time.
     ///
     /// # Errors
-    /// This is a public key, `input` is not as long as the modulus, or `input` is not a number between 1 and the modulus.
+    /// This is a public key, `input` is not as long as the modulus, or `input` is not a number between 1 and
+    /// the modulus.
     pub(crate) fn private_power(&self, input: &[u8]) -> Result<Zeroizing<Vec<u8>>, CryptoError> {
         self.power(RSA_decrypt, input)
     }
@@ -79,8 +81,8 @@ impl Key {
         let mut output = Zeroizing::new(vec![0; self.modulus_len()]);
         let (mut len, room) = (0, output.len());
         let (from, to) = (input.as_ptr(), output.as_mut_ptr());
-        // SAFETY: the key lives as long as `self`. AWS-LC writes at most `room` bytes to `to`, which has that many, only reads
-        // the `input.len()` bytes of `from`, and keeps neither pointer.
+        // SAFETY: the key lives as long as `self`. AWS-LC writes at most `room` bytes to `to`, which has that
+        // many, only reads the `input.len()` bytes of `from`, and keeps neither pointer.
         let done =
             unsafe { operation(self.0.as_ptr(), &raw mut len, to, room, from, input.len(), RSA_NO_PADDING) };
         match done == 1 && len == room {
@@ -90,5 +92,6 @@ impl Key {
     }
 }
 
-/// The signature of both operations: key; length, address and size of the output; address and length of the input; padding.
+/// The signature of both operations: key; length, address and size of the output; address and length of the
+/// input; padding.
 type Operation = unsafe extern "C" fn(*mut RSA, *mut usize, *mut u8, usize, *const u8, usize, i32) -> i32;

@@ -21,10 +21,11 @@ use crate::operator::log::{Edge, read_tile};
 /// Who vouches for the log of a database.
 #[derive(Clone, Copy, Debug)]
 pub enum Log<'l> {
-    /// A registry of one operator, which signs its checkpoints by one of these keys for notes, all with its origin as their name.
+    /// A registry of one operator, which signs its checkpoints by one of these keys for notes, all with its
+    /// origin as their name.
     Signed(&'l [NoteKey]),
-    /// The validators of the registry with this origin. The database of a replica has none of their signatures, so the caller compares
-    /// the result with a checkpoint that they have signed.
+    /// The validators of the registry with this origin. The database of a replica has none of their
+    /// signatures, so the caller compares the result with a checkpoint that they have signed.
     Replicated(&'l str),
 }
 
@@ -71,16 +72,18 @@ pub struct Audit {
     pub dids: u64,
 }
 
-/// Checks the database at `path`, also while a registry writes to it: it has the tables of a registry and no trigger or view; every
-/// operation in the log is valid after those before it, and every root of the state map is that of the operations before it, the last entry among them; the
-/// tiles, the state of every DID and the newest checkpoint follow from the log; the registry has signed that checkpoint and those in `published`, and the log has
-/// the root that each of them states for its size. For a replica, the caller verifies the signatures of those in `published`.
+/// Checks the database at `path`, also while a registry writes to it: it has the tables of a registry and no
+/// trigger or view; every operation in the log is valid after those before it, and every root of the state
+/// map is that of the operations before it, the last entry among them; the tiles, the state of every DID and
+/// the newest checkpoint follow from the log; the registry has signed that checkpoint and those in
+/// `published`, and the log has the root that each of them states for its size. For a replica, the caller
+/// verifies the signatures of those in `published`.
 ///
 /// It keeps the latest document of every DID in memory.
 ///
 /// # Errors
-/// [`RegistryError::Damaged`] with the first contradiction, [`RegistryError::OldBackup`] for a published checkpoint,
-/// [`RegistryError::Checkpoint`] if one is not signed.
+/// [`RegistryError::Damaged`] with the first contradiction, [`RegistryError::OldBackup`] for a published
+/// checkpoint, [`RegistryError::Checkpoint`] if one is not signed.
 pub fn audit(
     provider: &CryptoProvider,
     path: &Path,

@@ -9,7 +9,8 @@ use crate::operator::reader::Reader;
 /// How many entries a piece has: at most 80 kB, and for most operations a few kilobytes.
 const PIECE: u64 = 4;
 
-/// The bytes of an entry bundle (C2SP tlog-tiles), in pieces that are read from the database one after the other.
+/// The bytes of an entry bundle (C2SP tlog-tiles), in pieces that are read from the database one after the
+/// other.
 pub struct Bundle {
     reader: Arc<Reader>,
     next: u64,

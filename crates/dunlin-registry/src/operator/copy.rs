@@ -13,8 +13,9 @@ use crate::operator::error::RegistryError;
 use crate::operator::reader;
 use crate::operator::tile::Tile;
 
-/// Writes the log into a directory as C2SP tlog-tiles lays it out, also while the registry runs. A web server can serve the directory, and a
-/// mirror can compare it. A second export adds what is new; the checkpoint comes last. Returns the number of entries.
+/// Writes the log into a directory as C2SP tlog-tiles lays it out, also while the registry runs. A web server
+/// can serve the directory, and a mirror can compare it. A second export adds what is new; the checkpoint
+/// comes last. Returns the number of entries.
 ///
 /// # Errors
 /// The database cannot be read, or a file cannot be written.
@@ -25,7 +26,8 @@ pub fn export(path: &Path, directory: &Path) -> Result<u64, RegistryError> {
     let size = SignedCheckpoint::read(note.as_bytes())?.checkpoint().size;
     for tile in Tile::all(size) {
         let file = directory.join(tile.to_string());
-        // A tile of a width never changes. An empty one is what a power failure has left of an export by an earlier version.
+        // A tile of a width never changes. An empty one is what a power failure has left of an export by an
+        // earlier version.
         if fs::metadata(&file).is_ok_and(|file| file.len() > 0) {
             continue;
         }
@@ -61,7 +63,8 @@ pub fn backup(path: &Path, copy: &Path) -> Result<(), RegistryError> {
     database::persist(file, copy)
 }
 
-/// Writes what a reader of the database sees, also what SQLite has not yet moved into its main file, into an empty file.
+/// Writes what a reader of the database sees, also what SQLite has not yet moved into its main file, into an
+/// empty file.
 fn write_copy(path: &Path, into: &Path) -> Result<(), RegistryError> {
     let name = into.to_str().ok_or_else(|| RegistryError::File {
         path: into.display().to_string(),
@@ -71,9 +74,10 @@ fn write_copy(path: &Path, into: &Path) -> Result<(), RegistryError> {
     Ok(())
 }
 
-/// Makes a registry's database from a backup, after an [`audit`]. `published` are checkpoints that others have; give at least the newest
-/// one, from a client, mirror or witness. If the backup lacks operations that the registry has acknowledged, the registry would sign a
-/// second history, and every verifier would refuse it.
+/// Makes a registry's database from a backup, after an [`audit`]. `published` are checkpoints that others
+/// have; give at least the newest one, from a client, mirror or witness. If the backup lacks operations that
+/// the registry has acknowledged, the registry would sign a second history, and every verifier would refuse
+/// it.
 ///
 /// # Errors
 /// [`RegistryError::OldBackup`], those of [`audit`]; the file `path` exists or cannot be written.

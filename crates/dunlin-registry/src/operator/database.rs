@@ -16,16 +16,18 @@ use crate::operator::error::RegistryError;
 /// "DUNR" tells our databases from other programs' (`PRAGMA application_id`).
 const APPLICATION_ID: i64 = 0x4455_4e52;
 
-/// The version of the tables (`PRAGMA user_version`). The logs of versions 1 and 2 do not have the roots of the state map.
+/// The version of the tables (`PRAGMA user_version`). The logs of versions 1 and 2 do not have the roots of
+/// the state map.
 const VERSION: i64 = 3;
 
 /// How long a connection waits for another one, for example for a backup.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// `entry` and `tile` are the log, `did` and `document` the state, and `history` has the entry of each operation, by the DID's place in the
-/// state map and the number among the DID's operations. A document stays when a newer one replaces it, because a reader may still answer
-/// from an earlier checkpoint. `room` is what is reserved for further operations of the DID, in bytes,
-/// and `time` that of the latest one, in seconds since 1970.
+/// `entry` and `tile` are the log, `did` and `document` the state, and `history` has the entry of each
+/// operation, by the DID's place in the state map and the number among the DID's operations. A document stays
+/// when a newer one replaces it, because a reader may still answer from an earlier checkpoint. `room` is what
+/// is reserved for further operations of the DID, in bytes, and `time` that of the latest one, in seconds
+/// since 1970.
 const SCHEMA: &str = "
 CREATE TABLE setting (name TEXT NOT NULL PRIMARY KEY, value TEXT NOT NULL) STRICT;
 CREATE TABLE entry (number INTEGER NOT NULL PRIMARY KEY, content BLOB NOT NULL) STRICT;
@@ -65,8 +67,8 @@ pub(crate) fn unsigned(number: i64) -> u64 {
     u64::try_from(number).unwrap_or_default()
 }
 
-/// Checks that the database has the tables of a registry and nothing else. A backup needs no secret, so whoever stores it could have put
-/// a trigger in that changes what is written later.
+/// Checks that the database has the tables of a registry and nothing else. A backup needs no secret, so
+/// whoever stores it could have put a trigger in that changes what is written later.
 pub(crate) fn check_schema(connection: &Connection) -> Result<(), RegistryError> {
     type Item = (String, String, Option<String>);
     // `ANALYZE` adds these tables. Anything else can have such a name as well, by `PRAGMA writable_schema`.
@@ -115,7 +117,8 @@ pub(crate) fn reader(path: &Path) -> Result<Connection, RegistryError> {
     connect(path, OpenFlags::SQLITE_OPEN_READ_ONLY)
 }
 
-/// The connection that writes. A commit that it reports survives a power failure, and readers go on during a transaction.
+/// The connection that writes. A commit that it reports survives a power failure, and readers go on during a
+/// transaction.
 pub(crate) fn writer(path: &Path) -> Result<Connection, RegistryError> {
     let connection = connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
     check_schema(&connection)?;
@@ -124,7 +127,8 @@ pub(crate) fn writer(path: &Path) -> Result<Connection, RegistryError> {
     Ok(connection)
 }
 
-/// Creates a database under a temporary name, lets `fill` write into it, and renames it. So no other process sees a partial one.
+/// Creates a database under a temporary name, lets `fill` write into it, and renames it. So no other process
+/// sees a partial one.
 pub(crate) fn create(
     path: &Path,
     fill: impl FnOnce(&mut Connection) -> Result<(), RegistryError>,
@@ -148,8 +152,8 @@ pub(crate) fn temporary(path: &Path) -> Result<tempfile::TempPath, RegistryError
     Ok(file.map_err(|error| RegistryError::file(path, &error))?.into_temp_path())
 }
 
-/// Brings a complete file to the disk and gives it its name, unless another file has it, or an earlier database has left a journal there,
-/// which SQLite would play back into this one.
+/// Brings a complete file to the disk and gives it its name, unless another file has it, or an earlier
+/// database has left a journal there, which SQLite would play back into this one.
 pub(crate) fn persist(file: tempfile::TempPath, path: &Path) -> Result<(), RegistryError> {
     let failed = |error: std::io::Error| RegistryError::file(path, &error);
     for suffix in ["-wal", "-shm", "-journal"] {
@@ -175,8 +179,8 @@ fn directory(path: &Path) -> &Path {
     path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// Makes this process the only one that writes. The lock ends with the process or the returned file. It is a file of its own, because
-/// closing a file takes SQLite's locks off it.
+/// Makes this process the only one that writes. The lock ends with the process or the returned file. It is a
+/// file of its own, because closing a file takes SQLite's locks off it.
 pub(crate) fn lock(path: &Path) -> Result<File, RegistryError> {
     let name = beside(path, "-lock");
     let file = OpenOptions::new().create(true).append(true).mode(0o600).open(&name);

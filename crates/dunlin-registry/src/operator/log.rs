@@ -1,4 +1,5 @@
-//! The Merkle log in tiles: its right edge in memory, for appending, and the tiles in the database, for proofs.
+//! The Merkle log in tiles: its right edge in memory, for appending, and the tiles in the database, for
+//! proofs.
 
 use dunlin_identity::merkle::{Hasher, MerkleError, NodeHash, Nodes};
 use rusqlite::{Connection, OptionalExtension};
@@ -22,7 +23,8 @@ fn root_of(hasher: Hasher<'_>, hashes: &[NodeHash]) -> Option<NodeHash> {
     level.first().copied()
 }
 
-/// Where the node at a level and index of the tree is: the level and number of the tile, and the range of hashes in it.
+/// Where the node at a level and index of the tree is: the level and number of the tile, and the range of
+/// hashes in it.
 fn place(level: u8, index: u64) -> Option<(u8, u64, std::ops::Range<usize>)> {
     let count = 1_usize << (level % 8);
     let first = index.checked_mul(count as u64)?;
@@ -30,7 +32,8 @@ fn place(level: u8, index: u64) -> Option<(u8, u64, std::ops::Range<usize>)> {
     Some((level / 8, first / WIDTH as u64, start..start + count))
 }
 
-/// How many full tiles a log of this size has at a level. It is also the number of the partial tile after them.
+/// How many full tiles a log of this size has at a level. It is also the number of the partial tile after
+/// them.
 fn full_tiles(size: u64, level: u8) -> u64 {
     size.checked_shr(8 * (u32::from(level) + 1)).unwrap_or_default()
 }
@@ -93,7 +96,8 @@ impl Edge {
         levels.map(|(level, hashes)| (level, full_tiles(self.size, level), hashes.as_slice()))
     }
 
-    /// The roots of the complete subtrees from right to left: the inclusion proof of the entry that comes next, as long as it is the last one.
+    /// The roots of the complete subtrees from right to left: the inclusion proof of the entry that comes
+    /// next, as long as it is the last one.
     pub(crate) fn peaks(&self, hasher: Hasher<'_>) -> Result<Vec<NodeHash>, MerkleError> {
         let nodes = EdgeNodes { hasher, edge: self };
         let levels = (0..u64::BITS as u8).filter(|level| self.size >> level & 1 == 1);

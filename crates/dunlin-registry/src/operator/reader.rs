@@ -92,7 +92,8 @@ pub struct Reader {
     idle: Mutex<Vec<Connection>>,
 }
 
-/// The newest state, and the one that readers see: the newest one, or the newest that enough witnesses have cosigned.
+/// The newest state, and the one that readers see: the newest one, or the newest that enough witnesses have
+/// cosigned.
 struct Views {
     newest: Arc<Snapshot>,
     shown: Arc<Snapshot>,
@@ -162,8 +163,8 @@ impl Reader {
         self.view(|views| Arc::clone(&views.newest))
     }
 
-    /// The state that readers see: the latest one, or with other witnesses the latest one that enough of them have cosigned, since the
-    /// registry was opened. It never goes back.
+    /// The state that readers see: the latest one, or with other witnesses the latest one that enough of them
+    /// have cosigned, since the registry was opened. It never goes back.
     pub fn shown(&self) -> Arc<Snapshot> {
         self.view(|views| Arc::clone(&views.shown))
     }
@@ -224,7 +225,8 @@ impl Reader {
         database::size_on_disk(&self.path)
     }
 
-    /// The entries from number `first` up to but not including `end`, as far as the log has them and at most [`TILE_WIDTH`].
+    /// The entries from number `first` up to but not including `end`, as far as the log has them and at most
+    /// [`TILE_WIDTH`].
     ///
     /// # Errors
     /// The database cannot be read.
@@ -233,8 +235,8 @@ impl Reader {
         self.read(|connection| database::entries(connection, first, end))
     }
 
-    /// The operations of a DID in order, from the one with this number among them, at most [`MAX_HISTORY`](crate::MAX_HISTORY), as far as
-    /// the state that readers see has them.
+    /// The operations of a DID in order, from the one with this number among them, at most
+    /// [`MAX_HISTORY`](crate::MAX_HISTORY), as far as the state that readers see has them.
     ///
     /// # Errors
     /// The database cannot be read.
@@ -293,7 +295,8 @@ pub struct Resolution {
 }
 
 impl Resolution {
-    /// The staple for the DID's holder, to which it may add a proof of membership. `None` if the registry does not have the DID.
+    /// The staple for the DID's holder, to which it may add a proof of membership. `None` if the registry
+    /// does not have the DID.
     pub fn staple(&self) -> Option<Staple> {
         let (_, document) = self.state.as_ref()?;
         Some(Staple {
@@ -305,7 +308,8 @@ impl Resolution {
     }
 }
 
-/// The numbers of the hashes or entries of a tile, the last one excluded; `None` if a log with this size has no such tile.
+/// The numbers of the hashes or entries of a tile, the last one excluded; `None` if a log with this size has
+/// no such tile.
 fn tile_range(tile: &Tile, size: u64) -> Option<(u64, u64)> {
     let count = match tile.kind {
         TileKind::Entries => size,

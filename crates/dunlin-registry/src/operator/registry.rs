@@ -35,27 +35,29 @@ pub struct Settings {
     pub origin: String,
     /// The registry's Ed25519 key. It signs checkpoints as the log and as a witness of it.
     pub key: Arc<dyn SigningKey>,
-    /// The next key of a registry that is about to replace its key. It signs everything, too, until verifiers know it.
+    /// The next key of a registry that is about to replace its key. It signs everything, too, until verifiers
+    /// know it.
     pub next_key: Option<Arc<dyn SigningKey>>,
     /// The time in seconds since 1970.
     pub clock: Arc<dyn Fn() -> u64 + Send + Sync>,
-    /// After this time without an operation the registry signs its checkpoint again. It must be shorter than the age that verifiers
-    /// accept.
+    /// After this time without an operation the registry signs its checkpoint again. It must be shorter than
+    /// the age that verifiers accept.
     pub refresh: Duration,
-    /// The keys of other witnesses. If there are any, the registry shows a state only after they have cosigned its checkpoint
-    /// ([`crate::operator::witness`]).
+    /// The keys of other witnesses. If there are any, the registry shows a state only after they have
+    /// cosigned its checkpoint ([`crate::operator::witness`]).
     pub witnesses: Vec<NoteKey>,
     /// How many of the witnesses must have cosigned.
     pub needed: usize,
-    /// The keys of those that replay the log ([`crate::operator::watch`]). If there are any, the registry shows a state only after they have
-    /// cosigned its checkpoint.
+    /// The keys of those that replay the log ([`crate::operator::watch`]). If there are any, the registry
+    /// shows a state only after they have cosigned its checkpoint.
     pub watches: Vec<NoteKey>,
     /// How many of them must have cosigned.
     pub needed_watches: usize,
 }
 
 impl Settings {
-    /// The settings of a registry with the machine's clock and [`DEFAULT_REFRESH`], and without other witnesses.
+    /// The settings of a registry with the machine's clock and [`DEFAULT_REFRESH`], and without other
+    /// witnesses.
     pub fn new(provider: Arc<CryptoProvider>, origin: impl Into<String>, key: Arc<dyn SigningKey>) -> Self {
         let now_s = || SystemTime::UNIX_EPOCH.elapsed().map_or(0, |since| since.as_secs());
         Self {
@@ -92,7 +94,8 @@ impl Settings {
         Ok(Keys { key, next })
     }
 
-    /// Whom this registry's checkpoints must convince before it shows them; `None` without other witnesses and watches.
+    /// Whom this registry's checkpoints must convince before it shows them; `None` without other witnesses
+    /// and watches.
     fn trust(&self, [log, own]: &[NoteKey; 2]) -> Result<Option<RegistryTrust>, RegistryError> {
         if self.witnesses.is_empty() && self.watches.is_empty() {
             return Ok(None);
@@ -115,7 +118,8 @@ fn public(pair: &Pair) -> [NoteKey; 2] {
     pair.each_ref().map(|signer| signer.key().clone())
 }
 
-/// An open registry. It is the only one that writes to its database. Dropping it commits what waits, and ends the writer.
+/// An open registry. It is the only one that writes to its database. Dropping it commits what waits, and ends
+/// the writer.
 pub struct Registry {
     shared: Arc<Reader>,
     keys: [NoteKey; 2],
@@ -135,8 +139,8 @@ pub struct Registry {
 }
 
 impl Registry {
-    /// Creates the database of a new registry, with an empty log. [`Registry::open`] never creates one: an empty log under the key of an
-    /// existing registry would be a second history.
+    /// Creates the database of a new registry, with an empty log. [`Registry::open`] never creates one: an
+    /// empty log under the key of an existing registry would be a second history.
     ///
     /// # Errors
     /// The file exists or cannot be written; the origin or the key is unsuitable.
@@ -149,11 +153,12 @@ impl Registry {
         })
     }
 
-    /// Opens an existing registry, and checks that its log, its state map and its newest checkpoint belong together.
+    /// Opens an existing registry, and checks that its log, its state map and its newest checkpoint belong
+    /// together.
     ///
     /// # Errors
-    /// [`RegistryError::InUse`], [`RegistryError::Foreign`], [`RegistryError::Newer`], [`RegistryError::OtherKey`],
-    /// [`RegistryError::Damaged`]; the database cannot be read.
+    /// [`RegistryError::InUse`], [`RegistryError::Foreign`], [`RegistryError::Newer`],
+    /// [`RegistryError::OtherKey`], [`RegistryError::Damaged`]; the database cannot be read.
     pub fn open(path: &Path, settings: &Settings) -> Result<Self, RegistryError> {
         let keys = settings.signers()?;
         // One file has one lock, under whatever name it is opened.
@@ -195,8 +200,8 @@ impl Registry {
         })
     }
 
-    /// Waits until the writer has ended because it cannot read its database. The log says why. Then the registry takes no operations any
-    /// more, and its checkpoint grows old: open it again.
+    /// Waits until the writer has ended because it cannot read its database. The log says why. Then the
+    /// registry takes no operations any more, and its checkpoint grows old: open it again.
     pub async fn writer_ended(&self) {
         let mut ended = self.ended.clone();
         while ended.changed().await.is_ok() {}
@@ -217,8 +222,8 @@ impl Registry {
         self.next_keys.as_ref()
     }
 
-    /// Submits an operation. The writer calls `answer` when the operation is on the disk, or is refused. It waits for `answer`, which must
-    /// not block.
+    /// Submits an operation. The writer calls `answer` when the operation is on the disk, or is refused. It
+    /// waits for `answer`, which must not block.
     ///
     /// # Errors
     /// [`RegistryError::Busy`], [`RegistryError::Closed`]; `answer` is then never called.
@@ -273,8 +278,8 @@ impl Registry {
         answered.recv().map_err(|_| RegistryError::Closed)?
     }
 
-    /// What a witness needs to cosign a state, after it has seen the first `old` entries: the body of `add-checkpoint` (C2SP
-    /// tlog-witness).
+    /// What a witness needs to cosign a state, after it has seen the first `old` entries: the body of
+    /// `add-checkpoint` (C2SP tlog-witness).
     ///
     /// # Errors
     /// As [`Reader::consistency`].
@@ -289,8 +294,8 @@ impl Registry {
         Ok(request + "\n" + snapshot.text())
     }
 
-    /// Takes the answers of witnesses and watches about a state, and shows the state if enough have cosigned it. Returns whether it does. An answer
-    /// that is malformed or wrong counts for nothing.
+    /// Takes the answers of witnesses and watches about a state, and shows the state if enough have cosigned
+    /// it. Returns whether it does. An answer that is malformed or wrong counts for nothing.
     ///
     /// # Errors
     /// [`RegistryError::Checkpoint`] if the registry has no other witnesses.

@@ -1,7 +1,7 @@
 //! Asks witnesses to cosign the registry's checkpoints (C2SP tlog-witness, `add-checkpoint`).
 //!
-//! A witness checks that each log that it sees begins with the one that it has seen before. A verifier that demands the signatures of witnesses
-//! thus notices if the registry shows others another history.
+//! A witness checks that each log that it sees begins with the one that it has seen before. A verifier that
+//! demands the signatures of witnesses thus notices if the registry shows others another history.
 
 use std::fmt;
 use std::sync::Arc;
@@ -88,7 +88,8 @@ impl Witness {
             }
             let size = body.strip_suffix('\n').and_then(|size| size.parse().ok());
             let size = size.ok_or(WitnessError::Malformed)?;
-            // A larger log than the registry's: it is another history, or the witness errs. There is no proof, and nothing to remember.
+            // A larger log than the registry's: it is another history, or the witness errs. There is no
+            // proof, and nothing to remember.
             if size > snapshot.size() {
                 return Err(WitnessError::Ahead(size));
             }
@@ -119,8 +120,8 @@ impl fmt::Debug for Witness {
     }
 }
 
-/// Asks all witnesses about the newest state, one after the other, and shows the state if enough have cosigned it. Returns whether the
-/// registry shows it now.
+/// Asks all witnesses about the newest state, one after the other, and shows the state if enough have
+/// cosigned it. Returns whether the registry shows it now.
 ///
 /// # Errors
 /// Those of [`Registry::witnessed`]. Witnesses that fail are logged.
@@ -135,8 +136,8 @@ pub async fn ask_all(registry: &Registry, witnesses: &mut [Witness]) -> Result<b
     registry.witnessed(&snapshot, answers.iter().map(String::as_str))
 }
 
-/// Asks all witnesses whenever there is a new checkpoint, but not more often than each `period`. It never ends: drop it when the server
-/// stops.
+/// Asks all witnesses whenever there is a new checkpoint, but not more often than each `period`. It never
+/// ends: drop it when the server stops.
 ///
 /// # Errors
 /// Those of [`Registry::witnessed`].

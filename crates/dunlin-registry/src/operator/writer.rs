@@ -1,4 +1,5 @@
-//! The one thread that writes. It commits all operations that wait in one transaction, since a transaction costs a write to the disk.
+//! The one thread that writes. It commits all operations that wait in one transaction, since a transaction
+//! costs a write to the disk.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -31,11 +32,12 @@ pub const MAX_QUEUE: usize = 1024;
 /// The most creations among them: strangers make them, and holders of DIDs must not wait for strangers.
 pub const MAX_CREATIONS: usize = MAX_QUEUE / 2;
 
-/// What is reserved for a DID at its creation beside another operation of the creation's length, in bytes: an update can have longer keys, and a
-/// deactivation takes about 600.
+/// What is reserved for a DID at its creation beside another operation of the creation's length, in bytes: an
+/// update can have longer keys, and a deactivation takes about 600.
 pub const ROOM_MARGIN: u64 = 2048;
 
-/// A DID that has not changed for so many seconds may change, whatever limits others have used up: 10 minutes.
+/// A DID that has not changed for so many seconds may change, whatever limits others have used up: 10
+/// minutes.
 pub const OWN_INTERVAL: u64 = 600;
 
 /// Whether an operation is within its DID's own rate, which nobody else can use up.
@@ -44,7 +46,8 @@ pub(crate) fn is_own(kind: OperationKind, before: Option<&Stored>, now_s: u64) -
         && before.is_some_and(|stored| now_s >= stored.time_s.saturating_add(OWN_INTERVAL))
 }
 
-/// The bytes that a creation of this length takes, with what it reserves for an update and a deactivation of its DID.
+/// The bytes that a creation of this length takes, with what it reserves for an update and a deactivation of
+/// its DID.
 pub(crate) const fn with_room(creation: u64) -> u64 {
     creation.saturating_mul(2).saturating_add(ROOM_MARGIN)
 }
@@ -207,7 +210,8 @@ fn load(
     Ok((head, newest, signed_s))
 }
 
-/// Checks the entries after the last full tile: those that a failure is most likely to have touched. An audit checks all.
+/// Checks the entries after the last full tile: those that a failure is most likely to have touched. An audit
+/// checks all.
 fn check_last_entries(connection: &Connection, hasher: Hasher<'_>, edge: &Edge) -> Result<(), RegistryError> {
     let (_, number, hashes) = match edge.partial().next() {
         Some(tile @ (0, ..)) => tile,
@@ -270,8 +274,8 @@ impl Writer {
         self.has_new_keys || (self.clock)() >= self.last_signed_s().saturating_add(self.refresh.as_secs())
     }
 
-    /// The latest time that this witness has signed, which never goes back. A time that is so far ahead that every verifier has refused it
-    /// does not count, so that a clock that was wrong once can be corrected.
+    /// The latest time that this witness has signed, which never goes back. A time that is so far ahead that
+    /// every verifier has refused it does not count, so that a clock that was wrong once can be corrected.
     fn last_signed_s(&self) -> u64 {
         let latest = (self.clock)().saturating_add(MAX_WITNESS_CLOCK_SKEW);
         if self.signed_s > latest { 0 } else { self.signed_s }
@@ -286,7 +290,8 @@ impl Writer {
         let reloaded = match &outcome {
             Ok(_) => Ok(()),
             Err(error) => {
-                // Without operations nobody else hears of it, and verifiers refuse the checkpoint that is not signed again.
+                // Without operations nobody else hears of it, and verifiers refuse the checkpoint that is not
+                // signed again.
                 tracing::error!(%error, operations = operations.len(), "the registry could not sign a checkpoint");
                 self.reload()
             }
@@ -326,8 +331,8 @@ impl Writer {
         }
         let now_s = (self.clock)().max(last_s);
         let transaction = self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-        // The lock is beside the file, so it cannot see a process that reaches the file by another mount. Two that both write would sign two
-        // histories.
+        // The lock is beside the file, so it cannot see a process that reaches the file by another mount. Two
+        // that both write would sign two histories.
         if database::setting(&transaction, CHECKPOINT)? != self.newest {
             return Err(self.shared.in_use());
         }
@@ -378,8 +383,8 @@ fn before(
     Ok((key, database::state(connection, &key)?))
 }
 
-/// What an operation makes of its DID if it is valid. An operation that is the latest of its DID is acknowledged again: its submitter may
-/// have missed the first answer.
+/// What an operation makes of its DID if it is valid. An operation that is the latest of its DID is
+/// acknowledged again: its submitter may have missed the first answer.
 fn after(
     provider: &CryptoProvider,
     connection: &Connection,
@@ -419,8 +424,8 @@ pub(crate) fn check(
     Ok(after(provider, connection, before.as_ref(), operation)?.break_value())
 }
 
-/// What is reserved for a DID after an operation of this length, if there is room for it. A DID ends once, so deactivations alone cannot fill
-/// a disk, and the owner of a stolen key must never wait for others.
+/// What is reserved for a DID after an operation of this length, if there is room for it. A DID ends once, so
+/// deactivations alone cannot fill a disk, and the owner of a stolen key must never wait for others.
 fn left(kind: OperationKind, room: Room, had: u64, length: u64) -> Result<u64, RegistryError> {
     match (kind, room) {
         (OperationKind::Deactivate, _) => Ok(0),
@@ -430,7 +435,8 @@ fn left(kind: OperationKind, room: Room, had: u64, length: u64) -> Result<u64, R
     }
 }
 
-/// How many hashes the path of the last entry may have, in a log of which it has this number: two more than the mean.
+/// How many hashes the path of the last entry may have, in a log of which it has this number: two more than
+/// the mean.
 const fn longest_path(last: u64) -> u32 {
     2 + (u64::BITS - last.leading_zeros()) / 2
 }
@@ -469,7 +475,8 @@ impl<'t> Append<'t> {
         self.head.edge.size()
     }
 
-    /// Appends an operation if it is valid. What is wrong with one operation or DID does not hold up the others.
+    /// Appends an operation if it is valid. What is wrong with one operation or DID does not hold up the
+    /// others.
     ///
     /// # Errors
     /// The transaction must not be committed.
@@ -493,8 +500,9 @@ impl<'t> Append<'t> {
         }
     }
 
-    /// Appends the root of the state map after the operations, if there are any, and writes the partial tiles. The root comes again as long as
-    /// its path, which all staples contain, is long: the number of hashes is that of ones in the binary number of the entry.
+    /// Appends the root of the state map after the operations, if there are any, and writes the partial
+    /// tiles. The root comes again as long as its path, which all staples contain, is long: the number of
+    /// hashes is that of ones in the binary number of the entry.
     pub(crate) fn finish(&mut self) -> Result<(), RegistryError> {
         while self.size() > self.begin {
             let last = self.root()?;

@@ -159,7 +159,8 @@ impl Place {
         Holder::new(&self.provider, [7, number])
     }
 
-    /// Submits operations and waits for all. The first has a transaction of its own, in whose answer the writer waits for the others.
+    /// Submits operations and waits for all. The first has a transaction of its own, in whose answer the
+    /// writer waits for the others.
     pub(crate) fn submit(&self, registry: &Registry, operations: Vec<Operation>) {
         let ((answer, answered), (go, gone)) = (channel(), channel::<()>());
         let (mut operations, told) = (operations.into_iter(), answer.clone());

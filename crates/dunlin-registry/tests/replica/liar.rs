@@ -98,7 +98,8 @@ fn with(answer: &Value, member: &str, value: Value) -> Value {
     answer
 }
 
-/// Lies about a DID, each with a part of the reason for which a client refuses it. `old` and `new` are true answers before and after an update.
+/// Lies about a DID, each with a part of the reason for which a client refuses it. `old` and `new` are true
+/// answers before and after an update.
 pub(crate) fn lies(net: &Net, old: &Value, new: &Value) -> Vec<(Value, &'static str)> {
     let validators: Vec<_> = (0..4).map(|number| key_of(&provider(), &net.seed(number))).collect();
     let own: Vec<_> = (0..4).map(|number| key(&provider(), [66, 66, number])).collect();
@@ -110,7 +111,8 @@ pub(crate) fn lies(net: &Net, old: &Value, new: &Value) -> Vec<(Value, &'static 
         (with(new, "checkpoint", old["checkpoint"].clone()), "but the registry has already shown"),
         (with(new, "document", Value::Null), "the registry's state map has the DID"),
         (with(new, "checkpoint", unsigned.into()), "not exactly one block"),
-        // Another state in a header that no validator has signed, or too few, or that validators of the liar's own have signed.
+        // Another state in a header that no validator has signed, or too few, or that validators of the
+        // liar's own have signed.
         (forged(new, &old["document"], &validators, &[]), "voting power of 0 of 40"),
         (forged(new, &old["document"], &validators, &[2]), "voting power of 10 of 40"),
         (forged(new, &old["document"], &validators, &[2, 3]), "voting power of 20 of 40"),
@@ -118,7 +120,8 @@ pub(crate) fn lies(net: &Net, old: &Value, new: &Value) -> Vec<(Value, &'static 
     ]
 }
 
-/// An answer with a state in which the DID has this document, in a block that some of the validators have signed.
+/// An answer with a state in which the DID has this document, in a block that some of the validators have
+/// signed.
 fn forged(answer: &Value, document: &Value, validators: &[Arc<dyn SigningKey>], signers: &[usize]) -> Value {
     let provider = provider();
     let hasher = Hasher(provider.sha256);

@@ -199,8 +199,8 @@ pub(crate) fn epoch_bits(record: &[u8]) -> u8 {
     record[0] & 3
 }
 
-/// A link with [`DELAY`] that adds datagrams: before each one those that `before` makes of it, and after it those that
-/// `after` makes.
+/// A link with [`DELAY`] that adds datagrams: before each one those that `before` makes of it, and after it
+/// those that `after` makes.
 pub(crate) fn around(
     mut before: impl FnMut(&[u8]) -> Vec<Vec<u8>> + Clone + 'static,
     mut after: impl FnMut(&[u8]) -> Vec<Vec<u8>> + Clone + 'static,

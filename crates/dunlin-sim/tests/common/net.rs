@@ -123,7 +123,8 @@ pub(crate) fn client(n: u16) -> SocketAddr {
     SocketAddr::new(CLIENT_ADDRESS.ip(), n)
 }
 
-/// Lets a client go through the exchange of the cookie and then fall silent. The server has a half-open association afterwards.
+/// Lets a client go through the exchange of the cookie and then fall silent. The server has a half-open
+/// association afterwards.
 pub(crate) fn half_open(net: &mut Net, configs: &Configs, address: SocketAddr) -> AssociationId {
     let id = net.connect(configs, address);
     for _ in 0..2 {

@@ -28,7 +28,8 @@ pub(crate) struct Peer {
 }
 
 impl Peer {
-    /// An endpoint that authenticates with this side's leaf. It sends no intermediate, and accepts any certificate.
+    /// An endpoint that authenticates with this side's leaf. It sends no intermediate, and accepts any
+    /// certificate.
     pub(crate) fn new(config: Config, side: Side) -> Self {
         let pki = Pki::shared(KeyType::P256);
         let leaf = match side {

@@ -1,6 +1,6 @@
-//! Random journeys: each seed chooses a scheme, how a client uses its interfaces, their networks and NATs, and what happens to them, to the
-//! server's address and to both processes. `DUNLIN_SEEDS` sets which seeds run (a number, or `5000..10000`; `make soak` runs 10,000),
-//! `DUNLIN_SEED` runs a single one and prints it.
+//! Random journeys: each seed chooses a scheme, how a client uses its interfaces, their networks and NATs,
+//! and what happens to them, to the server's address and to both processes. `DUNLIN_SEEDS` sets which seeds
+//! run (a number, or `5000..10000`; `make soak` runs 10,000), `DUNLIN_SEED` runs a single one and prints it.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may fail")]
 
 #[path = "../common/mod.rs"]
@@ -42,7 +42,8 @@ const QUIET: Duration = Duration::from_secs(3);
 /// The attempts, half a second each, in which an association must go on after an event.
 const ATTEMPTS: usize = 120;
 const COOKIE_LIFETIME: Duration = Duration::from_secs(120);
-/// The time in seconds in which a handshake ends. Each demand for a cookie lets a client of DTLS 1.2 begin again.
+/// The time in seconds in which a handshake ends. Each demand for a cookie lets a client of DTLS 1.2 begin
+/// again.
 const LONGEST_HANDSHAKE: usize = 1800;
 /// The time in seconds in which an association takes its port.
 const PATIENCE: usize = 600;
@@ -50,7 +51,8 @@ const PATIENCE: usize = 600;
 const MAX_IDS: usize = 16;
 /// The most other clients of a journey.
 const MAX_GUESTS: usize = 3;
-/// The most datagrams in [`LONG`] without data: what a bad network makes both sides send again. Then nothing follows.
+/// The most datagrams in [`LONG`] without data: what a bad network makes both sides send again. Then nothing
+/// follows.
 const MAX_IDLE_DATAGRAMS: usize = 64;
 const LONG: Duration = Duration::from_secs(3600);
 /// The memory that the client and the server keep at the end of a journey, in bytes.
@@ -172,7 +174,8 @@ impl<'w> Journey<'w> {
                 self.with_client(|client| (client.error().cloned(), client.is_handshaking()));
             match error {
                 Some(Error::TimedOut) => return false,
-                // The client's cookie is too old by now. DTLS 1.3 cannot demand another one (RFC 8446 §4.1.4).
+                // The client's cookie is too old by now. DTLS 1.3 cannot demand another one (RFC 8446
+                // §4.1.4).
                 Some(_) if is_newest && self.network.elapsed() > COOKIE_LIFETIME => return false,
                 error => assert_eq!(error, None, "the handshake"),
             }
@@ -189,8 +192,8 @@ impl<'w> Journey<'w> {
         panic!("no connection");
     }
 
-    /// Whether both sides keep the association when the client moves. One that has not got its port through a bad network in time is an
-    /// ordinary association.
+    /// Whether both sides keep the association when the client moves. One that has not got its port through a
+    /// bad network in time is an ordinary association.
     fn is_mobile(&mut self) -> bool {
         matches!(self.world.scheme, Scheme::Ids { .. })
             || (0..PATIENCE).any(|_| {
@@ -266,7 +269,8 @@ impl<'w> Journey<'w> {
         number
     }
 
-    /// Takes what has arrived. Nothing may arrive twice. Returns the latest message to the server and to the client.
+    /// Takes what has arrived. Nothing may arrive twice. Returns the latest message to the server and to the
+    /// client.
     fn receive(&mut self) -> [Option<u32>; 2] {
         let mut is_linked = false;
         let to_client = self.with_client(|client| {
@@ -294,8 +298,8 @@ impl<'w> Journey<'w> {
         latest
     }
 
-    /// The association goes on: a message of each side arrives. Returns `false` if the client gave up because the network has lost all
-    /// acknowledgements of its Finished, which takes minutes.
+    /// The association goes on: a message of each side arrives. Returns `false` if the client gave up because
+    /// the network has lost all acknowledgements of its Finished, which takes minutes.
     fn go_on(&mut self, after: &str) -> bool {
         let first = self.next;
         let mut has_arrived = [false; 2];
@@ -336,9 +340,9 @@ impl<'w> Journey<'w> {
         }
     }
 
-    /// Waits until both sides know where the other one is: while nothing is checked, a message of each arrives. Two ends that move
-    /// before that may lose each other. Waits also until an unlinkable client has spare connection IDs again. What both sides keep is
-    /// bounded.
+    /// Waits until both sides know where the other one is: while nothing is checked, a message of each
+    /// arrives. Two ends that move before that may lose each other. Waits also until an unlinkable client has
+    /// spare connection IDs again. What both sides keep is bounded.
     fn settle(&mut self) {
         let is_known = (0..ATTEMPTS).any(|_| {
             self.network.run_for(QUIET).unwrap();
@@ -472,7 +476,8 @@ impl<'w> Journey<'w> {
         format!("the server got the address {}", self.of_server.1)
     }
 
-    /// What [`DtlsConnection::freeze`] has returned. An association cannot always be frozen, and then it goes on as it is.
+    /// What [`DtlsConnection::freeze`] has returned. An association cannot always be frozen, and then it goes
+    /// on as it is.
     fn frozen(&self, frozen: Result<Vec<u8>, Error>) -> Result<Vec<u8>, String> {
         frozen.map_err(|error| {
             let has_port = matches!(self.world.scheme, Scheme::Port(_));

@@ -38,7 +38,8 @@ pub(crate) enum Driver {
     Duplicated,
     /// The caller of the connection.
     Caller,
-    /// The system, below an endpoint: the first interface that is up. The caller reports new addresses or not.
+    /// The system, below an endpoint: the first interface that is up. The caller reports new addresses or
+    /// not.
     System {
         reports: bool,
     },
@@ -93,7 +94,8 @@ impl World {
         };
         let kinds: Vec<_> = [None, None].into_iter().chain(NatKind::ALL.map(Some)).collect();
         let mut nats: Vec<_> = (0..random.usize(1..=3)).map(|_| *random.choice(&kinds).unwrap()).collect();
-        // The matrix of docs/association-ports.md. After the handshake, the client itself sends to the port first.
+        // The matrix of docs/association-ports.md. After the handshake, the client itself sends to the port
+        // first.
         if scheme.is_ipc() {
             nats[0] = nats[0].filter(|kind| matches!(kind, NatKind::FullCone | NatKind::AddressRestricted));
         }
@@ -158,8 +160,8 @@ impl World {
         configs
     }
 
-    /// Whether the client finds its server again after the server's address has changed. Without connection IDs, an endpoint finds it by
-    /// its address only.
+    /// Whether the client finds its server again after the server's address has changed. Without connection
+    /// IDs, an endpoint finds it by its address only.
     pub(crate) fn follows_server(&self) -> bool {
         match self.scheme {
             Scheme::Ids { client, .. } => client > 0,

@@ -38,7 +38,8 @@ fn duplicated_records_arrive_once_and_in_time() {
     }
 }
 
-/// The interface fails over which the server sends, and the server does not know. Its copy over the other one is not late.
+/// The interface fails over which the server sends, and the server does not know. Its copy over the other one
+/// is not late.
 #[test]
 fn a_server_sends_copies_to_a_client_that_sends_copies() {
     for version in VERSIONS {

@@ -211,7 +211,8 @@ impl Homes {
     }
 }
 
-/// The interface goes down, and the client knows. What was on the way arrives over the other one, and only once.
+/// The interface goes down, and the client knows. What was on the way arrives over the other one, and only
+/// once.
 #[test]
 fn data_on_the_way_is_sent_again_over_the_next_interface() {
     for version in VERSIONS {
@@ -314,7 +315,8 @@ fn unlinkable_interfaces_have_their_own_ids_and_nothing_is_repeated() {
     assert!(third.is_disjoint(&first) && third.is_disjoint(&second) && !third.is_empty());
 }
 
-/// The server's records have the client's connection IDs, and each interface has its own before and after the client uses it.
+/// The server's records have the client's connection IDs, and each interface has its own before and after the
+/// client uses it.
 #[test]
 fn a_server_answers_probes_of_an_unlinkable_client_under_other_ids() {
     let mut homes = Homes::new(ProtocolVersion::DTLS1_3, Multihoming::unlinkable());
@@ -329,7 +331,8 @@ fn a_server_answers_probes_of_an_unlinkable_client_under_other_ids() {
     assert_eq!(homes.ids_to(ip(0, 3), since), second, "the ID that the server has kept");
 }
 
-/// Data waits for transmission when the interface goes or its address changes. It has the connection ID of the old path.
+/// Data waits for transmission when the interface goes or its address changes. It has the connection ID of
+/// the old path.
 #[test]
 fn what_waits_for_transmission_links_no_paths() {
     for is_gone in [true, false] {
@@ -510,7 +513,8 @@ fn at_most_32_records_of_the_present_epoch_are_repeated() {
     homes.exchange();
 }
 
-/// Without return routability nothing probes, but the caller's word counts, and the server follows newer records.
+/// Without return routability nothing probes, but the caller's word counts, and the server follows newer
+/// records.
 #[test]
 fn towards_a_server_without_checks_only_the_caller_changes_interfaces() {
     for version in VERSIONS {

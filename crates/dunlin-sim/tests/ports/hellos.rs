@@ -1,4 +1,5 @@
-//! ServerHellos that a client of IPC may have to tell apart: forged, copied and split ones, and answers that nobody asked for.
+//! ServerHellos that a client of IPC may have to tell apart: forged, copied and split ones, and answers that
+//! nobody asked for.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -46,8 +47,8 @@ fn forge(world: &mut World, client: Client, port: u16, datagram: &[u8]) -> usize
     datagram.len()
 }
 
-/// A forged ServerHello that fails, one that leads nowhere, a copy of the true one, and several: the client finds its server, and no
-/// forged port gets more than three times what it has sent.
+/// A forged ServerHello that fails, one that leads nowhere, a copy of the true one, and several: the client
+/// finds its server, and no forged port gets more than three times what it has sent.
 #[test]
 fn a_client_finds_its_server_among_forged_hellos() {
     type Forge = fn(&mut [u8]);
@@ -86,8 +87,8 @@ fn a_client_finds_its_server_among_forged_hellos() {
     }
 }
 
-/// Forged ServerHellos from two ports arrive before the true one. Afterwards, datagrams that are not authentic arrive from all three
-/// ports, each more often than the client loses patience with a port.
+/// Forged ServerHellos from two ports arrive before the true one. Afterwards, datagrams that are not
+/// authentic arrive from all three ports, each more often than the client loses patience with a port.
 #[test]
 fn forged_datagrams_do_not_keep_a_client_from_the_next_port() {
     for version in VERSIONS {
@@ -108,8 +109,8 @@ fn forged_datagrams_do_not_keep_a_client_from_the_next_port() {
     }
 }
 
-/// Random forgeries: ServerHellos of three other ports, before the true one or later, and datagrams that are not authentic, from all ports
-/// and at any time. `DUNLIN_SEEDS` sets how many seeds run.
+/// Random forgeries: ServerHellos of three other ports, before the true one or later, and datagrams that are
+/// not authentic, from all ports and at any time. `DUNLIN_SEEDS` sets how many seeds run.
 #[test]
 fn a_client_finds_its_server_among_random_forgeries() {
     let seeds = std::env::var("DUNLIN_SEEDS").map_or(20, |seeds| seeds.parse().unwrap());
@@ -143,8 +144,8 @@ fn a_client_finds_its_server_among_random_forgeries() {
     }
 }
 
-/// Many ServerHellos from one port lead to attempts that fail at once, each with keys of its own. The keys that are left suffice for the
-/// server.
+/// Many ServerHellos from one port lead to attempts that fail at once, each with keys of its own. The keys
+/// that are left suffice for the server.
 #[test]
 fn failed_attempts_with_one_port_leave_keys_for_the_server() {
     let configs = configs(ProtocolVersion::DTLS1_3, PortScheme::Ipc).cookies(false);
@@ -182,8 +183,9 @@ impl Link for Outage {
     }
 }
 
-/// The network loses the rest of the server's flight and falls silent for 20 s, and a forged ServerHello has arrived after the genuine
-/// one. The client tries the forged port, and still completes its handshake with the server.
+/// The network loses the rest of the server's flight and falls silent for 20 s, and a forged ServerHello has
+/// arrived after the genuine one. The client tries the forged port, and still completes its handshake with
+/// the server.
 #[test]
 fn a_forged_hello_does_not_end_a_handshake_that_has_begun() {
     type Forge = fn(&mut [u8]);
@@ -217,8 +219,8 @@ fn a_forged_hello_does_not_end_a_handshake_that_has_begun() {
     }
 }
 
-/// An attacker copies the ServerHello to another port. An authentic datagram from the server leads the client away from there; one that is
-/// not authentic does not lead it back, even in the same instant.
+/// An attacker copies the ServerHello to another port. An authentic datagram from the server leads the client
+/// away from there; one that is not authentic does not lead it back, even in the same instant.
 #[test]
 fn only_an_authentic_datagram_leads_to_another_port_of_an_attempt() {
     let (mut world, client) = before_the_hello(&configs(ProtocolVersion::DTLS1_3, PortScheme::Ipc).mtu(600));
@@ -247,7 +249,8 @@ fn only_an_authentic_datagram_leads_to_another_port_of_an_attempt() {
     }
 }
 
-/// Splits the ServerHello in a record into two records, each with a fragment. The first one has `len` bytes of it.
+/// Splits the ServerHello in a record into two records, each with a fragment. The first one has `len` bytes
+/// of it.
 fn in_fragments(record: &[u8], len: usize) -> Vec<u8> {
     let body = &record[25..];
     let fragment = |number: u8, offset: usize, part: &[u8]| {
@@ -259,8 +262,8 @@ fn in_fragments(record: &[u8], len: usize) -> Vec<u8> {
     [fragment(0, 0, &body[..len]), fragment(1, len, &body[len..])].concat()
 }
 
-/// An attacker who sees the genuine ServerHello sends it from two ports, under two labels. Each attempt would begin at record number 0
-/// with the same keys.
+/// An attacker who sees the genuine ServerHello sends it from two ports, under two labels. Each attempt would
+/// begin at record number 0 with the same keys.
 #[test]
 fn two_attempts_of_a_client_never_seal_with_the_same_nonce() {
     type Forge = fn(&[u8]) -> Vec<Vec<u8>>;
@@ -382,8 +385,8 @@ fn with_extension(world: &World, typ: u16, body: &[u8]) -> Vec<u8> {
     [&record[..11], &(content.len() as u16).to_be_bytes(), &content].concat()
 }
 
-/// An answer without an offer, or to another one, ends the handshake with the alert of RFC 5246 §7.4.1.4 or illegal_parameter. One that
-/// does not parse is forged, as far as the client knows.
+/// An answer without an offer, or to another one, ends the handshake with the alert of RFC 5246 §7.4.1.4 or
+/// illegal_parameter. One that does not parse is forged, as far as the client knows.
 #[test]
 fn an_answer_that_was_not_asked_for_is_refused() {
     use dunlin::wire::AlertDescription as Alert;

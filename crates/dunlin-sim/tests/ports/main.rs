@@ -292,7 +292,8 @@ fn associations_with_connection_ids_take_no_port() {
     }
 }
 
-/// A server answers a client as the client's offer allows. Only the unannounced IPC excludes clients that do not know it.
+/// A server answers a client as the client's offer allows. Only the unannounced IPC excludes clients that do
+/// not know it.
 #[test]
 fn sides_with_different_schemes_get_along() {
     let schemes = [None, Some(PortScheme::Ipc), Some(PortScheme::Tcs)];
@@ -318,8 +319,8 @@ fn sides_with_different_schemes_get_along() {
     }
 }
 
-/// Without return routability, a peer moves only where the server's configuration accepts the risk. The move to the announced port, for
-/// which a NAT may use another mapping, is no migration.
+/// Without return routability, a peer moves only where the server's configuration accepts the risk. The move
+/// to the announced port, for which a NAT may use another mapping, is no migration.
 #[test]
 fn a_server_that_never_migrates_stays_with_the_first_address() {
     for version in VERSIONS {
@@ -370,7 +371,8 @@ fn a_client_returns_to_the_old_path_if_the_announced_port_is_dead() {
     }
 }
 
-/// The server is at the port, but nothing that it sends arrives until the client has returned. The next answer brings the client back.
+/// The server is at the port, but nothing that it sends arrives until the client has returned. The next
+/// answer brings the client back.
 #[test]
 fn a_client_that_has_returned_follows_the_server_after_all() {
     for version in VERSIONS {
@@ -402,7 +404,8 @@ fn a_client_that_has_returned_follows_the_server_after_all() {
     }
 }
 
-/// The announcement and the client's answer to it may be lost: both sides repeat what they say until the other one is there.
+/// The announcement and the client's answer to it may be lost: both sides repeat what they say until the
+/// other one is there.
 #[test]
 fn an_announcement_that_is_lost_leaves_again() {
     for version in VERSIONS {
@@ -439,7 +442,8 @@ fn an_announcement_that_is_lost_leaves_again() {
     }
 }
 
-/// A server, and a client of TCS that `is_ready` interrupts, with its address. Nothing has arrived at the port yet.
+/// A server, and a client of TCS that `is_ready` interrupts, with its address. Nothing has arrived at the
+/// port yet.
 fn interrupted(
     version: ProtocolVersion,
     scheme: PortScheme,
@@ -461,8 +465,9 @@ fn interrupted(
     (world, client, SocketAddr::new(ip(7, 1), CLIENT_PORT))
 }
 
-/// An attacker copies a record of the client from the welcome port to the association's port, and gives it another address: another port
-/// of the client's, or that of another host. The record says nothing about the port, so the server stays with the client.
+/// An attacker copies a record of the client from the welcome port to the association's port, and gives it
+/// another address: another port of the client's, or that of another host. The record says nothing about the
+/// port, so the server stays with the client.
 #[test]
 fn a_copied_record_at_the_port_does_not_move_the_server() {
     let cases = [(ip(7, 1), Migration::never()), (ip(9, 9), Migration::never().with_unchecked(true))];
@@ -495,8 +500,9 @@ fn a_copied_record_at_the_port_does_not_move_the_server() {
     }
 }
 
-/// An attacker forwards the client's first records about the port from another port of the client's address, faster than the network.
-/// The server goes there, and comes back with the next record of the client that arrives first.
+/// An attacker forwards the client's first records about the port from another port of the client's address,
+/// faster than the network. The server goes there, and comes back with the next record of the client that
+/// arrives first.
 #[test]
 fn a_forwarded_record_about_the_port_does_not_keep_the_server() {
     for version in VERSIONS {
@@ -556,8 +562,9 @@ fn a_flood_on_the_pool_gets_no_answer() {
     }
 }
 
-/// The risk of following a peer without a check: a forwarder that is faster than the network gets what the server sends, until the next
-/// newer record comes from the true address. Old and repeated records move nothing.
+/// The risk of following a peer without a check: a forwarder that is faster than the network gets what the
+/// server sends, until the next newer record comes from the true address. Old and repeated records move
+/// nothing.
 #[test]
 fn a_forwarded_record_moves_the_server_until_the_next_one() {
     for version in VERSIONS {
@@ -592,7 +599,8 @@ fn a_forwarded_record_moves_the_server_until_the_next_one() {
     }
 }
 
-/// A client that begins anew at the same address gets another port, and the server takes the previous one back.
+/// A client that begins anew at the same address gets another port, and the server takes the previous one
+/// back.
 #[test]
 fn a_client_that_begins_anew_gives_its_port_back() {
     for scheme in SCHEMES {
@@ -619,7 +627,8 @@ fn a_client_that_begins_anew_gives_its_port_back() {
     }
 }
 
-/// The port belongs to the process, so the association cannot continue in another one. That of the client can.
+/// The port belongs to the process, so the association cannot continue in another one. That of the client
+/// can.
 #[test]
 fn an_association_with_a_port_is_not_frozen_at_the_server() {
     for scheme in SCHEMES {

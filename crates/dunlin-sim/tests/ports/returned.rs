@@ -1,5 +1,5 @@
-//! Clients of TCS that have heard nothing at the announced port, and have returned to the welcome port. Each finds its server again,
-//! wherever the server is.
+//! Clients of TCS that have heard nothing at the announced port, and have returned to the welcome port. Each
+//! finds its server again, wherever the server is.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -43,8 +43,8 @@ fn path_at_server(world: &mut World) -> Path {
     world.server().association(served).unwrap().connection().path()
 }
 
-/// A client behind this kind of NAT, which has moved to the port and returned from it: nothing that the server sends arrives while the
-/// switch is on.
+/// A client behind this kind of NAT, which has moved to the port and returned from it: nothing that the
+/// server sends arrives while the switch is on.
 fn returned(configs: &Configs, kind: Option<NatKind>) -> (World, Client, Arc<AtomicBool>) {
     let mut world = World::new(configs, kind, 1);
     let is_silent = Arc::new(AtomicBool::new(false));
@@ -64,8 +64,9 @@ fn returned(configs: &Configs, kind: Option<NatKind>) -> (World, Client, Arc<Ato
     (world, client, is_silent)
 }
 
-/// An attacker forwards all four records about the port from another host, faster than the network. The server sends to the attacker, and
-/// does not know the client's address at the welcome port, whether that changes or not.
+/// An attacker forwards all four records about the port from another host, faster than the network. The
+/// server sends to the attacker, and does not know the client's address at the welcome port, whether that
+/// changes or not.
 #[test]
 fn a_client_that_an_attacker_has_separated_from_its_server_finds_it_again() {
     for version in VERSIONS {
@@ -103,8 +104,8 @@ fn a_client_that_an_attacker_has_separated_from_its_server_finds_it_again() {
     }
 }
 
-/// A symmetric NAT gives the client another port towards the welcome port. The server is at the association's port, and knows only the
-/// client's port towards that one, which the NAT has forgotten.
+/// A symmetric NAT gives the client another port towards the welcome port. The server is at the association's
+/// port, and knows only the client's port towards that one, which the NAT has forgotten.
 #[test]
 fn a_client_behind_a_symmetric_nat_finds_its_server_again() {
     for version in VERSIONS {
@@ -122,7 +123,8 @@ fn a_client_behind_a_symmetric_nat_finds_its_server_again() {
     }
 }
 
-/// Nobody listens at the port. The client speaks to it again only after data that nothing answers, with longer and longer pauses.
+/// Nobody listens at the port. The client speaks to it again only after data that nothing answers, with
+/// longer and longer pauses.
 #[test]
 fn a_client_speaks_to_a_dead_port_only_while_it_hears_nothing() {
     for version in VERSIONS {
@@ -151,7 +153,8 @@ fn a_client_speaks_to_a_dead_port_only_while_it_hears_nothing() {
     }
 }
 
-/// The client is frozen after its return, and thawed in another process. It still takes records from the port.
+/// The client is frozen after its return, and thawed in another process. It still takes records from the
+/// port.
 #[test]
 fn a_frozen_client_remembers_the_port_from_which_it_has_returned() {
     for version in VERSIONS {
@@ -175,8 +178,9 @@ fn a_frozen_client_remembers_the_port_from_which_it_has_returned() {
     }
 }
 
-/// The client's first records about the port are lost, and an attacker sends it a copy of the server's record from there. That proves
-/// nothing: the server is still at the welcome port, or its announcement itself was copied.
+/// The client's first records about the port are lost, and an attacker sends it a copy of the server's record
+/// from there. That proves nothing: the server is still at the welcome port, or its announcement itself was
+/// copied.
 #[test]
 fn a_copy_from_the_port_does_not_bring_the_client_there() {
     for version in VERSIONS {

@@ -1,4 +1,5 @@
-//! Records in one file, for devices. Each change replaces the whole file, so a loss of power leaves the old or the new one.
+//! Records in one file, for devices. Each change replaces the whole file, so a loss of power leaves the old
+//! or the new one.
 
 use std::collections::HashMap;
 use std::fs::{self, File, Metadata, OpenOptions, TryLockError};
@@ -33,13 +34,13 @@ const RECORD_HEAD_LEN: usize = 16 + 4;
 /// The largest file that is read, in bytes: room for thousands of servers, and small enough for a device.
 const MAX_FILE_LEN: u64 = 16 << 20;
 
-/// Records in a file. Each change writes the whole file, and the thread of the handshake waits until it is on the disk. So a file suits
-/// the few servers of a device, or the few hundred clients of a small server.
+/// Records in a file. Each change writes the whole file, and the thread of the handshake waits until it is on
+/// the disk. So a file suits the few servers of a device, or the few hundred clients of a small server.
 ///
-/// Several processes may use one file. A process locks a file beside it (`.lock`), reads the store, and then changes it. It waits a
-/// quarter of a second for the lock; after that, the store drops changes for a while. A change is written to a new file (`.new`),
-/// synchronised and renamed, and the directory is synchronised, so it survives a loss of power. A damaged file is renamed (`.damaged`,
-/// which replaces an older one).
+/// Several processes may use one file. A process locks a file beside it (`.lock`), reads the store, and then
+/// changes it. It waits a quarter of a second for the lock; after that, the store drops changes for a while.
+/// A change is written to a new file (`.new`), synchronised and renamed, and the directory is synchronised,
+/// so it survives a loss of power. A damaged file is renamed (`.damaged`, which replaces an older one).
 ///
 /// # Examples
 /// [`CacheStore`](super::CacheStore) opens a file together with its key. With a key of the program's own:
@@ -77,8 +78,8 @@ struct Seen {
     stamp: Option<Stamp>,
 }
 
-/// Device, inode, length, and the time of the last change in seconds and nanoseconds. Two files that were written at the same moment may
-/// share a stamp, so a writer always reads the file again.
+/// Device, inode, length, and the time of the last change in seconds and nanoseconds. Two files that were
+/// written at the same moment may share a stamp, so a writer always reads the file again.
 type Stamp = (u64, u64, u64, i64, i64);
 
 fn stamp(of: &Metadata) -> Stamp {
@@ -121,12 +122,13 @@ struct Owners {
 }
 
 impl FileRecords {
-    /// Opens the file at `path`, or creates it if it is missing. `side` is the side whose cache this is. The file has room for
-    /// `capacity` owners, at least one: servers that a client knows, or clients that a server knows.
+    /// Opens the file at `path`, or creates it if it is missing. `side` is the side whose cache this is. The
+    /// file has room for `capacity` owners, at least one: servers that a client knows, or clients that a
+    /// server knows.
     ///
     /// # Errors
-    /// The file cannot be created or read, belongs to another user, can be written by one, is not a handshake cache, or belongs to the
-    /// other side. Damage is reported, and is no error.
+    /// The file cannot be created or read, belongs to another user, can be written by one, is not a handshake
+    /// cache, or belongs to the other side. Damage is reported, and is no error.
     pub fn open(
         path: &Path,
         side: Side,
@@ -139,7 +141,8 @@ impl FileRecords {
         let path = behind_links(path);
         let store = Self { path, side, sha256, capacity, seen, pause, reporter };
         store.read().map_err(|error| store.unusable(&error))?;
-        // Locking finds missing permissions now, and keeps other processes out while a damaged file is set aside.
+        // Locking finds missing permissions now, and keeps other processes out while a damaged file is set
+        // aside.
         match store.lock_file().and_then(|_locked| store.load_or_make(&mut store.seen())) {
             Err(error) if error.kind() != ErrorKind::WouldBlock => return Err(store.unusable(&error)),
             loaded => drop(store.tell(loaded)),
@@ -173,8 +176,8 @@ impl FileRecords {
         written.is_ok()
     }
 
-    /// Keeps other writers out until the result is dropped. The lock is on a file of its own, because replacing the store would lose a
-    /// lock on it.
+    /// Keeps other writers out until the result is dropped. The lock is on a file of its own, because
+    /// replacing the store would lose a lock on it.
     fn lock_file(&self) -> io::Result<File> {
         let mut options = OpenOptions::new();
         options.create(true).truncate(false).write(true).mode(0o600);
@@ -337,7 +340,8 @@ impl Owners {
         sealed + (2 * MAGIC.len() + 1 + heads + DIGEST_LEN) as u64
     }
 
-    /// The format: magic, side, owners, digest, magic. Each owner has its name, its group and its records; each group is oldest first.
+    /// The format: magic, side, owners, digest, magic. Each owner has its name, its group and its records;
+    /// each group is oldest first.
     fn to_bytes(&self, side: Side, sha256: &dyn Hash) -> Vec<u8> {
         let mut bytes = MAGIC.to_vec();
         bytes.push(side_byte(side));

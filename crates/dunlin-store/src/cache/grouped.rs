@@ -12,8 +12,8 @@ struct Group<K, V> {
     changed: u64,
 }
 
-/// Entries in groups, ordered by last use within a group. Each step takes time that is logarithmic in the number of groups and
-/// independent of the number of entries.
+/// Entries in groups, ordered by last use within a group. Each step takes time that is logarithmic in the
+/// number of groups and independent of the number of entries.
 pub(super) struct Grouped<G, K, V> {
     /// No group is empty.
     groups: HashMap<G, Group<K, V>>,

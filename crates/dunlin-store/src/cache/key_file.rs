@@ -87,7 +87,8 @@ impl fmt::Display for KeyFault {
     }
 }
 
-/// Reads the key in the file at `path`, and returns whether it is new. If `make` is set, a missing file is created.
+/// Reads the key in the file at `path`, and returns whether it is new. If `make` is set, a missing file is
+/// created.
 pub(crate) fn open(path: &Path, provider: &CryptoProvider, make: bool) -> Result<(Key, bool), KeyFault> {
     match read(path) {
         Err(KeyFault::Missing) if make => {}

@@ -1,6 +1,6 @@
-//! A connection to Redis with one deadline for connecting, the question and its answers. The protocol is the `redis` crate's; its own
-//! `Connection` is not used because it connects to a Unix socket without a timeout, starts its read timeout anew with each read, and
-//! buffers an answer of any length.
+//! A connection to Redis with one deadline for connecting, the question and its answers. The protocol is the
+//! `redis` crate's; its own `Connection` is not used because it connects to a Unix socket without a timeout,
+//! starts its read timeout anew with each read, and buffers an answer of any length.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
@@ -14,7 +14,8 @@ use redis::{
 
 use super::MAX_RECORD_LEN;
 
-/// The most bytes that are read for one question: a record, and a kilobyte for its frame or for error messages.
+/// The most bytes that are read for one question: a record, and a kilobyte for its frame or for error
+/// messages.
 const MAX_ANSWER_LEN: usize = MAX_RECORD_LEN as usize + 1024;
 
 trait Socket: Read + Write + Send {
@@ -151,7 +152,8 @@ impl ConnectionLike for Link {
         count: usize,
     ) -> RedisResult<Vec<Value>> {
         self.send(commands)?;
-        // Read all answers, so that the next question gets its own. The first refusal is the cause of the others.
+        // Read all answers, so that the next question gets its own. The first refusal is the cause of the
+        // others.
         let (mut values, mut refused) = (Vec::new(), None);
         for index in 0..offset + count {
             match self.receive()? {

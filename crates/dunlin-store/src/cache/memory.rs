@@ -22,7 +22,8 @@ pub(super) const MIN_BYTES: usize = 64 << 10;
 /// The first bytes of an entry, which are the same for all clients of one issuer.
 type Shared = [u8; CachedPeer::SHARED_LEN];
 
-/// What all clients of one issuer under the same settings share: the digest of the settings, and the first bytes of the entry.
+/// What all clients of one issuer under the same settings share: the digest of the settings, and the first
+/// bytes of the entry.
 type Common = ([u8; 32], Shared);
 
 /// The length of the fingerprint, which follows the shared bytes.
@@ -76,7 +77,8 @@ impl Entries {
         self.commons.get(usize::from(number)).map(|(common, _)| common)
     }
 
-    /// What identifies a client: its key and the settings. A client has one entry, whatever its certificates say.
+    /// What identifies a client: its key and the settings. A client has one entry, whatever its certificates
+    /// say.
     fn client(&self, at: Handle) -> Option<Client<'_>> {
         let (settings, _) = self.common(at)?;
         Some((CachedPeer::holder(self.slab.bytes(at)?), settings))
@@ -128,8 +130,8 @@ impl Entries {
 /// The holder of the key, and the settings.
 type Client<'a> = (Option<(u8, &'a [u8])>, &'a [u8; 32]);
 
-/// The clients of one issuer under any settings, as a list through their heads. Clients under abandoned settings never connect again, so
-/// they soon become the oldest.
+/// The clients of one issuer under any settings, as a list through their heads. Clients under abandoned
+/// settings never connect again, so they soon become the oldest.
 struct Group {
     /// The oldest and the newest client.
     ends: Ends,
@@ -310,8 +312,8 @@ impl Clients {
         self.evict_of(self.ranks.last().copied());
     }
 
-    /// Evicts the oldest client of the smallest group; among equal sizes, of the least recently changed one. So too many groups evict as
-    /// few clients as possible.
+    /// Evicts the oldest client of the smallest group; among equal sizes, of the least recently changed one.
+    /// So too many groups evict as few clients as possible.
     fn evict_smallest(&mut self) {
         let len = self.ranks.first().map_or(0, |(len, ..)| *len);
         self.evict_of(self.ranks.range(..(len + 1, Reverse(u64::MAX), [0; _])).next_back().copied());
@@ -325,8 +327,9 @@ impl Clients {
     }
 }
 
-/// A server's cache of clients in memory: the clients that proved their keys most recently. A full cache evicts from the issuer with most
-/// clients. A look-up by ticket does not count as use, because any peer can cause one.
+/// A server's cache of clients in memory: the clients that proved their keys most recently. A full cache
+/// evicts from the issuer with most clients. A look-up by ticket does not count as use, because any peer can
+/// cause one.
 ///
 /// # Examples
 /// ```
@@ -355,8 +358,8 @@ impl MemoryServerCache {
         Self { clients: Mutex::default(), capacity: capacity.max(1), max_bytes }
     }
 
-    /// Limits the bytes of all entries; at least one client is kept. The indexes take some twenty bytes more for each client, and free slots
-    /// less than 64 KiB for each length of entries.
+    /// Limits the bytes of all entries; at least one client is kept. The indexes take some twenty bytes more
+    /// for each client, and free slots less than 64 KiB for each length of entries.
     #[must_use]
     pub const fn with_max_bytes(mut self, max_bytes: usize) -> Self {
         self.max_bytes = max_bytes;

@@ -12,7 +12,8 @@ use super::grouped::Grouped;
 use super::memory::{MEAN_ENTRY, MIN_BYTES};
 use super::slab::{Ends, Handle, Linked, Slab};
 
-/// The longest name of a server that is kept, in bytes: one byte holds the length. No DNS name is longer (RFC 1035 §2.3.4).
+/// The longest name of a server that is kept, in bytes: one byte holds the length. No DNS name is longer (RFC
+/// 1035 §2.3.4).
 const MAX_NAME: usize = 255;
 
 /// How many different [`Common`]s there can be: a head has room for a number below.
@@ -126,13 +127,15 @@ impl Linked for Head {
     }
 }
 
-/// The servers. Each entry is in the slab: the length of the name, the name, the port, and [`SplitServer::own`].
+/// The servers. Each entry is in the slab: the length of the name, the name, the port, and
+/// [`SplitServer::own`].
 struct Servers {
     slab: Slab<Head>,
     commons: Commons,
     /// The names that have one entry, by name.
     single: HashTable<Handle>,
-    /// The names that have several entries. All ports of a name are one peer, and crowded names are evicted first.
+    /// The names that have several entries. All ports of a name are one peer, and crowded names are evicted
+    /// first.
     crowded: Grouped<String, ServerKey, Handle>,
     /// The entries that were used longest ago and last.
     ends: Ends,
@@ -325,9 +328,11 @@ fn split_name(entry: &[u8]) -> Option<(&[u8], &[u8])> {
     rest.split_at_checked(usize::from(*len))
 }
 
-/// A client's cache of servers in memory: the most recently used ones. A full cache evicts from the name with most ports.
+/// A client's cache of servers in memory: the most recently used ones. A full cache evicts from the name with
+/// most ports.
 ///
-/// The cache keeps once what servers of one operator share, such as the client's own fingerprint and the CertificateRequest.
+/// The cache keeps once what servers of one operator share, such as the client's own fingerprint and the
+/// CertificateRequest.
 ///
 /// # Examples
 /// ```

@@ -1,11 +1,12 @@
 //! The handshake cache ([`dunlin::cache`]): in memory, and in stores that outlive the process.
 //!
-//! [`MemoryClientCache`] and [`MemoryServerCache`] keep entries in memory. Outside of the process, a [`Sealer`] seals each record with a
-//! key that is not in the store (docs/handshake-cache.md §5, rule 9). [`SealedClientCache`] and [`SealedServerCache`] do that for any
-//! store of [`Records`]; [`CacheStore`] opens such a cache together with its key file.
+//! [`MemoryClientCache`] and [`MemoryServerCache`] keep entries in memory. Outside of the process, a
+//! [`Sealer`] seals each record with a key that is not in the store (docs/handshake-cache.md §5, rule 9).
+//! [`SealedClientCache`] and [`SealedServerCache`] do that for any store of [`Records`]; [`CacheStore`] opens
+//! such a cache together with its key file.
 //!
-//! A store never makes a handshake fail and never delays it for long. A record that cannot be read is treated as missing, and one that
-//! cannot be written is dropped. The store then reports a [`CacheFault`] and pauses.
+//! A store never makes a handshake fail and never delays it for long. A record that cannot be read is treated
+//! as missing, and one that cannot be written is dropped. The store then reports a [`CacheFault`] and pauses.
 
 mod file;
 mod grouped;
@@ -38,12 +39,13 @@ pub use sealed::{KeyId, Owner, Record, RecordName, Records, SealedClientCache, S
 pub use sqlite::SqliteRecords;
 pub use trouble::{CacheFault, FOREIGN_LINK, Report, behind_links};
 
-/// The longest record that is read from a store, in bytes. The longest that is written, with a whole CertificateRequest, is shorter.
+/// The longest record that is read from a store, in bytes. The longest that is written, with a whole
+/// CertificateRequest, is shorter.
 #[cfg(any(feature = "redis", feature = "sqlite"))]
 const MAX_RECORD_LEN: u32 = 32 << 10;
 
-/// The older tickets that a client keeps beside a `new` one, newest first. The new ticket replaces the `proven` one; the client may
-/// use the others with servers that share the store under other names.
+/// The older tickets that a client keeps beside a `new` one, newest first. The new ticket replaces the
+/// `proven` one; the client may use the others with servers that share the store under other names.
 fn older_tickets(
     new: Ticket,
     before: &[Ticket],

@@ -49,7 +49,8 @@ pub type PersistentServerCache = SealedServerCache<Arc<dyn Records>>;
 /// ```
 ///
 /// Pass the cache to [`ClientConfig::with_handshake_cache`](dunlin::ClientConfig::with_handshake_cache) or
-/// [`ServerConfig::with_handshake_cache`](dunlin::ServerConfig::with_handshake_cache). docs/stores.md compares the stores.
+/// [`ServerConfig::with_handshake_cache`](dunlin::ServerConfig::with_handshake_cache). docs/stores.md
+/// compares the stores.
 #[derive(Clone)]
 pub struct CacheStore {
     place: Place,
@@ -94,8 +95,8 @@ impl CacheStore {
         Self::new(Place::Sqlite(path.into()))
     }
 
-    /// A cache in the Redis at this URL: see [`RedisRecords::new`]. All its servers need copies of one key file
-    /// ([`Self::with_key_file`]).
+    /// A cache in the Redis at this URL: see [`RedisRecords::new`]. All its servers need copies of one key
+    /// file ([`Self::with_key_file`]).
     #[cfg(feature = "redis")]
     pub fn redis(url: impl Into<String>) -> Self {
         Self::new(Place::Redis(url.into()))
@@ -103,7 +104,8 @@ impl CacheStore {
 
     /// Sets the key file. By default its name is the name of the file or database and `.key`.
     ///
-    /// The file has 32 random bytes and mode 0600, and must not be a symbolic link. A missing key file is created, except for a Redis.
+    /// The file has 32 random bytes and mode 0600, and must not be a symbolic link. A missing key file is
+    /// created, except for a Redis.
     #[must_use]
     pub fn with_key_file(mut self, path: impl Into<PathBuf>) -> Self {
         self.key_file = Some(path.into());
@@ -117,7 +119,8 @@ impl CacheStore {
         self
     }
 
-    /// Sets when records expire in Redis: the maximum age of the handshake cache, by default [`DEFAULT_MAX_AGE`].
+    /// Sets when records expire in Redis: the maximum age of the handshake cache, by default
+    /// [`DEFAULT_MAX_AGE`].
     #[cfg(feature = "redis")]
     #[must_use]
     pub const fn with_max_age(mut self, max_age: Duration) -> Self {
@@ -133,12 +136,12 @@ impl CacheStore {
         self
     }
 
-    /// Opens the store as a client's cache, and creates the store and its key file if they are missing. It calls `report` for each
-    /// failure and for a new key ([`CacheFault::NewKey`]).
+    /// Opens the store as a client's cache, and creates the store and its key file if they are missing. It
+    /// calls `report` for each failure and for a new key ([`CacheFault::NewKey`]).
     ///
     /// # Errors
-    /// The store cannot be opened, or belongs to a server or to another user. The key file cannot be read or created, belongs to another
-    /// user or is open to one, is a symbolic link, or is the store itself.
+    /// The store cannot be opened, or belongs to a server or to another user. The key file cannot be read or
+    /// created, belongs to another user or is open to one, is a symbolic link, or is the store itself.
     pub fn open_client(
         &self,
         provider: &Arc<CryptoProvider>,
@@ -148,8 +151,8 @@ impl CacheStore {
             .map(|(records, sealer)| SealedClientCache::new(records, sealer))
     }
 
-    /// Opens the store as a server's cache, and creates the store and its key file if they are missing. It calls `report` for each
-    /// failure and for a new key ([`CacheFault::NewKey`]).
+    /// Opens the store as a server's cache, and creates the store and its key file if they are missing. It
+    /// calls `report` for each failure and for a new key ([`CacheFault::NewKey`]).
     ///
     /// # Errors
     /// As for [`Self::open_client`]; here a client's store is refused.
@@ -185,7 +188,8 @@ impl CacheStore {
             }
             Ok(sealer)
         };
-        // Open a file first, so that no key is made for an unusable store; read a Redis's key before connecting.
+        // Open a file first, so that no key is made for an unusable store; read a Redis's key before
+        // connecting.
         if path.is_some() {
             let records = records()?;
             return sealer().map(|sealer| (records, sealer));

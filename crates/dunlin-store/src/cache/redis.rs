@@ -10,8 +10,8 @@ use super::link::{self, Link};
 use super::trouble::{Pause, Reporter};
 use super::{CacheFault, MAX_RECORD_LEN, Owner, Record, RecordName, Records, Report};
 
-/// How long a handshake waits for each answer of Redis by default. In a network where a shared cache pays off, an answer takes a
-/// millisecond.
+/// How long a handshake waits for each answer of Redis by default. In a network where a shared cache pays
+/// off, an answer takes a millisecond.
 pub const DEFAULT_REDIS_TIMEOUT: Duration = Duration::from_millis(50);
 
 /// How many idle connections are kept. Connections beyond that are closed after use.
@@ -20,15 +20,16 @@ const MAX_IDLE: usize = 32;
 /// The prefix of all keys.
 const PREFIX: &[u8] = b"dunlin:cache:";
 
-/// Records in a Redis that several servers may share. Records expire, and Redis may evict them: use a Redis, or at least a database,
-/// that serves nothing else. Limit its size with `maxmemory`, some two kilobytes for each client, and `maxmemory-policy allkeys-lru`.
-/// Without a limit, clients that connect once fill its memory until their records expire; with the policy `noeviction`, a full Redis
-/// takes no new client. If two servers write records of one client at once, a superseded ticket may stay until it expires, because
-/// Redis does not know the owner of a record.
+/// Records in a Redis that several servers may share. Records expire, and Redis may evict them: use a Redis,
+/// or at least a database, that serves nothing else. Limit its size with `maxmemory`, some two kilobytes for
+/// each client, and `maxmemory-policy allkeys-lru`. Without a limit, clients that connect once fill its
+/// memory until their records expire; with the policy `noeviction`, a full Redis takes no new client. If two
+/// servers write records of one client at once, a superseded ticket may stay until it expires, because Redis
+/// does not know the owner of a record.
 ///
-/// Redis never makes a handshake fail. If it does not answer in time, the entry is treated as missing, and the store pauses for a tenth
-/// of a second to ten seconds. A question blocks the thread for the timeout at most, whatever Redis does. After a pause, one handshake
-/// at a time tests whether Redis answers again.
+/// Redis never makes a handshake fail. If it does not answer in time, the entry is treated as missing, and
+/// the store pauses for a tenth of a second to ten seconds. A question blocks the thread for the timeout at
+/// most, whatever Redis does. After a pause, one handshake at a time tests whether Redis answers again.
 ///
 /// Traffic is in the clear and needs no encryption: records are sealed, and their names are keyed digests.
 ///
@@ -57,10 +58,10 @@ pub struct RedisRecords {
 }
 
 impl RedisRecords {
-    /// Connects to a URL: `redis://[user][:password]@host:port/database` or `redis+unix:///path?db=database`. Give the host as an IP
-    /// address: the look-up of a name has no timeout. Records expire after `max_age`, the maximum age of the handshake cache. Each
-    /// question waits for `timeout`, for instance [`DEFAULT_REDIS_TIMEOUT`]. A Redis that does not answer now is reported, and is no
-    /// error.
+    /// Connects to a URL: `redis://[user][:password]@host:port/database` or `redis+unix:///path?db=database`.
+    /// Give the host as an IP address: the look-up of a name has no timeout. Records expire after `max_age`,
+    /// the maximum age of the handshake cache. Each question waits for `timeout`, for instance
+    /// [`DEFAULT_REDIS_TIMEOUT`]. A Redis that does not answer now is reported, and is no error.
     ///
     /// # Errors
     /// The URL is malformed, or the timeout is zero.
@@ -145,7 +146,8 @@ fn key(name: &RecordName) -> Vec<u8> {
 
 impl Records for RedisRecords {
     fn get(&self, name: &RecordName) -> Option<Vec<u8>> {
-        // GETRANGE bounds the answer: another writer could have stored half a gigabyte. A missing key is an empty string.
+        // GETRANGE bounds the answer: another writer could have stored half a gigabyte. A missing key is an
+        // empty string.
         let mut command = redis::cmd("GETRANGE");
         command.arg(key(name)).arg(0).arg(MAX_RECORD_LEN - 1);
         let answer = self.with(|link| match link.req_command(&command)? {

@@ -1,4 +1,5 @@
-//! The two caches over a store that others may be able to write. Every record is sealed and bound to its place.
+//! The two caches over a store that others may be able to write. Every record is sealed and bound to its
+//! place.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -13,11 +14,12 @@ use zeroize::Zeroizing;
 
 use super::older_tickets;
 
-/// The name of a record in a store: a keyed digest that begins with the [`KeyId`]. So a reader of the store learns no unused ticket and
-/// no server name.
+/// The name of a record in a store: a keyed digest that begins with the [`KeyId`]. So a reader of the store
+/// learns no unused ticket and no server name.
 pub type RecordName = [u8; 16];
 
-/// The first bytes of the names of all records under one key. Names under other keys begin with it only by chance.
+/// The first bytes of the names of all records under one key. Names under other keys begin with it only by
+/// chance.
 pub type KeyId = [u8; 4];
 
 /// A sealed record and its place.
@@ -34,23 +36,25 @@ pub struct Record {
 pub struct Owner {
     /// The name of one of its records.
     pub name: RecordName,
-    /// A keyed digest of its certificate's issuer. A full store evicts from the largest group the owner that was written longest ago
-    /// (docs/handshake-cache.md §5, rule 8).
+    /// A keyed digest of its certificate's issuer. A full store evicts from the largest group the owner that
+    /// was written longest ago (docs/handshake-cache.md §5, rule 8).
     pub group: [u8; 8],
 }
 
-/// A store of records for [`SealedClientCache`] and [`SealedServerCache`]. It has to be available, and need not be trusted otherwise.
+/// A store of records for [`SealedClientCache`] and [`SealedServerCache`]. It has to be available, and need
+/// not be trusted otherwise.
 pub trait Records: Send + Sync + fmt::Debug {
-    /// Returns the record of this name. The name may come from an unauthenticated peer, so a look-up must not change anything, not even
-    /// the order of eviction.
+    /// Returns the record of this name. The name may come from an unauthenticated peer, so a look-up must not
+    /// change anything, not even the order of eviction.
     fn get(&self, name: &RecordName) -> Option<Vec<u8>>;
-    /// Replaces all records of an owner by these, atomically if the store can. `stale` names the records to remove, as far as the cache
-    /// knows them; a store that knows the owner of a record may ignore it. A store is bounded and may evict records.
+    /// Replaces all records of an owner by these, atomically if the store can. `stale` names the records to
+    /// remove, as far as the cache knows them; a store that knows the owner of a record may ignore it. A
+    /// store is bounded and may evict records.
     ///
     /// Returns whether the store did it. If not, the owner may have its previous records, or the new ones.
     fn put(&self, owner: &Owner, records: &[Record], stale: &[RecordName]) -> bool;
-    /// Tells the store that a cache with this key starts to use it. If the store can tell that it has records, but none under this key,
-    /// it reports [`CacheFault::OtherKey`](super::CacheFault).
+    /// Tells the store that a cache with this key starts to use it. If the store can tell that it has
+    /// records, but none under this key, it reports [`CacheFault::OtherKey`](super::CacheFault).
     fn used_with(&self, _: &KeyId) {}
 }
 
@@ -94,9 +98,10 @@ const NAME_LABEL: &[u8] = b"dunlin handshake cache 1 name";
 
 const SETTINGS_LEN: usize = 32;
 
-/// Seals records with a key that is not in the store, by an AEAD of the provider with a key of 256 bits and random nonces. The additional
-/// data are the kind of the record, the digest of the settings, and the ticket or the server's name. So a writer of the store can remove
-/// records, and can restore older ones in the same place, which expire as usual, and nothing else.
+/// Seals records with a key that is not in the store, by an AEAD of the provider with a key of 256 bits and
+/// random nonces. The additional data are the kind of the record, the digest of the settings, and the ticket
+/// or the server's name. So a writer of the store can remove records, and can restore older ones in the same
+/// place, which expire as usual, and nothing else.
 pub struct Sealer {
     provider: Arc<CryptoProvider>,
     aead: &'static dyn Aead,
@@ -139,8 +144,8 @@ impl Sealer {
         bytes
     }
 
-    /// The key for one place. A single AES-GCM key allows 2^32 random nonces (NIST SP 800-38D §8.3), which a busy server would use up
-    /// in weeks.
+    /// The key for one place. A single AES-GCM key allows 2^32 random nonces (NIST SP 800-38D §8.3), which a
+    /// busy server would use up in weeks.
     fn key(&self, aad: &[u8]) -> HashOutput {
         self.seal.sign(&[aad])
     }
@@ -162,7 +167,8 @@ impl Sealer {
         Ok(Record { name: self.name(kind, index), bytes })
     }
 
-    /// Opens a record of this place, and returns the digest of the settings and the content; `None` if the tag is wrong.
+    /// Opens a record of this place, and returns the digest of the settings and the content; `None` if the
+    /// tag is wrong.
     fn open(&self, kind: Kind, index: &[u8], sealed: &[u8]) -> Option<([u8; SETTINGS_LEN], Vec<u8>)> {
         let (settings, rest) = sealed.split_first_chunk::<SETTINGS_LEN>()?;
         let (nonce, rest) = rest.split_first_chunk::<NONCE_LEN>()?;
@@ -185,15 +191,15 @@ impl fmt::Debug for Sealer {
     }
 }
 
-/// A client's cache of servers, sealed, in a store. A process makes one change at a time, so a slow store delays the connections to all
-/// servers. Processes that use one store at the same time may show the same ticket, and so may a process after another one that could
-/// not write.
+/// A client's cache of servers, sealed, in a store. A process makes one change at a time, so a slow store
+/// delays the connections to all servers. Processes that use one store at the same time may show the same
+/// ticket, and so may a process after another one that could not write.
 #[derive(Debug)]
 pub struct SealedClientCache<R> {
     records: R,
     sealer: Sealer,
-    /// Entries whose tickets a connection has taken. The store still has them, so that an aborted connection writes nothing. They stay
-    /// taken if a change cannot be written.
+    /// Entries whose tickets a connection has taken. The store still has them, so that an aborted connection
+    /// writes nothing. They stay taken if a change cannot be written.
     taken: Mutex<HashSet<RecordName>>,
 }
 
@@ -268,14 +274,14 @@ impl<R: Records> ClientCache for SealedClientCache<R> {
     }
 }
 
-/// A server's cache of clients, sealed, in a store that several servers may share. A client has one record for each of its tickets, at
-/// most four, and one that lists them.
+/// A server's cache of clients, sealed, in a store that several servers may share. A client has one record
+/// for each of its tickets, at most four, and one that lists them.
 #[derive(Debug)]
 pub struct SealedServerCache<R> {
     records: R,
     sealer: Sealer,
-    /// Locks, chosen by a byte of the client's name. If two connections of one client complete at once, each sees what the other wrote;
-    /// most other clients do not wait for them.
+    /// Locks, chosen by a byte of the client's name. If two connections of one client complete at once, each
+    /// sees what the other wrote; most other clients do not wait for them.
     changes: [Mutex<()>; 64],
 }
 

@@ -105,8 +105,8 @@ pub(super) struct Slab<H> {
 }
 
 impl<H: Linked> Slab<H> {
-    /// The bytes that the entries take. The pages take more: less than two pages for each length, if the caller always moves
-    /// [scattered](Self::scattered) entries.
+    /// The bytes that the entries take. The pages take more: less than two pages for each length, if the
+    /// caller always moves [scattered](Self::scattered) entries.
     pub(super) const fn in_use(&self) -> usize {
         self.in_use
     }
@@ -126,7 +126,8 @@ impl<H: Linked> Slab<H> {
         page.bytes.get(at.slot() * len..)?.get(..len)
     }
 
-    /// Links two neighbours in the list with these `ends`. If one is [`Handle::NONE`], the other becomes an end.
+    /// Links two neighbours in the list with these `ends`. If one is [`Handle::NONE`], the other becomes an
+    /// end.
     pub(super) fn join(&mut self, ends: &mut Ends, older: Handle, newer: Handle) {
         match self.head_mut(older) {
             Some(head) => head.neighbours().newer = newer,
@@ -142,8 +143,8 @@ impl<H: Linked> Slab<H> {
         self.pages.get(page).map_or(0, Page::room)
     }
 
-    /// Returns the entries of the emptiest page once the pages of this length have free slots for two pages. The caller inserts them again,
-    /// which uses other pages, and removes them; the empty page is then freed.
+    /// Returns the entries of the emptiest page once the pages of this length have free slots for two pages.
+    /// The caller inserts them again, which uses other pages, and removes them; the empty page is then freed.
     pub(super) fn scattered(&mut self, len: usize) -> Vec<Handle> {
         let pages = self.roomy.get(&len).into_iter().flatten();
         let Some(number) = pages.clone().copied().max_by_key(|number| self.room(*number)) else {
@@ -159,7 +160,8 @@ impl<H: Linked> Slab<H> {
         entries
     }
 
-    /// Inserts an entry. A new page has at most `max_slots` slots. Returns `None` if there can be no more pages.
+    /// Inserts an entry. A new page has at most `max_slots` slots. Returns `None` if there can be no more
+    /// pages.
     pub(super) fn insert(&mut self, head: H, bytes: &[u8], max_slots: usize) -> Option<Handle> {
         let len = bytes.len();
         let number = match self.roomy.get(&len).and_then(|pages| pages.last()) {
@@ -203,7 +205,8 @@ impl<H: Linked> Slab<H> {
         let number = self.vacant.last().copied().unwrap_or(self.pages.len());
         // The page's last slot must have a handle.
         Handle::new(number, MAX_SLOTS - 1)?;
-        // The first page of a length has one slot, and each further one four times as many, so that rare lengths take little memory.
+        // The first page of a length has one slot, and each further one four times as many, so that rare
+        // lengths take little memory.
         let count = self.counts.entry(len).or_default();
         let slots = 1usize << (2 * *count).min(MAX_SLOTS.ilog2());
         *count += 1;

@@ -1,4 +1,5 @@
-//! Records in SQLite, for many peers on one machine. A change is a transaction, and several processes may write.
+//! Records in SQLite, for many peers on one machine. A change is a transaction, and several processes may
+//! write.
 
 use std::fmt;
 use std::fs::{self, File, OpenOptions};
@@ -23,7 +24,8 @@ const APPLICATION_ID: [u8; 4] = *b"DUNC";
 const APPLICATION_ID_AT: usize = 68;
 const MAGIC: &[u8] = b"SQLite format 3\0";
 
-/// A text on a page of its own, which identifies a database whose beginning was overwritten. The name of its side follows.
+/// A text on a page of its own, which identifies a database whose beginning was overwritten. The name of its
+/// side follows.
 const MARK: &str = "dunlin handshake cache of a ";
 
 /// How many bytes are searched for the mark, which is on one of the first pages.
@@ -35,11 +37,13 @@ const VERSION: i64 = 2;
 /// The endings of a database's files.
 const FILES: [&str; 4] = ["", "-wal", "-shm", "-journal"];
 
-/// How many steps of SQLite's virtual machine a query may take, counted in ticks: a thousand times what our queries take.
+/// How many steps of SQLite's virtual machine a query may take, counted in ticks: a thousand times what our
+/// queries take.
 const MAX_TICKS: u32 = 100;
 const STEPS_IN_A_TICK: i32 = 10_000;
 
-/// How many owners one change evicts at most. After a reduction of the capacity, no handshake has to evict all surplus owners.
+/// How many owners one change evicts at most. After a reduction of the capacity, no handshake has to evict
+/// all surplus owners.
 const MAX_EVICTED: usize = 100;
 
 /// Owners in order of use, with the number of owners in each group, so that no query has to count.
@@ -79,8 +83,9 @@ const CHECKS: [&str; 4] = [
          AND NOT EXISTS (SELECT 1 FROM record WHERE owner NOT IN (SELECT name FROM owner))",
 ];
 
-/// Records in a database. A damaged database is renamed (`.damaged`, which replaces an older one), and a new one replaces it. A
-/// handshake waits a quarter of a second for a database that another process has locked; then the store pauses for a while.
+/// Records in a database. A damaged database is renamed (`.damaged`, which replaces an older one), and a new
+/// one replaces it. A handshake waits a quarter of a second for a database that another process has locked;
+/// then the store pauses for a while.
 ///
 /// # Examples
 /// ```
@@ -112,13 +117,13 @@ pub struct SqliteRecords {
 }
 
 impl SqliteRecords {
-    /// Opens the database at `path`, or creates it with mode 0600 if it is missing. `side` is the side whose cache this is. The database
-    /// has room for `capacity` owners, at least one: servers that a client knows, or clients that a server knows.
+    /// Opens the database at `path`, or creates it with mode 0600 if it is missing. `side` is the side whose
+    /// cache this is. The database has room for `capacity` owners, at least one: servers that a client knows,
+    /// or clients that a server knows.
     ///
     /// # Errors
-    /// The database cannot be created or opened, belongs to another user, can be written by one, is not a handshake cache, or belongs to
-    /// the other side. Damage and a lock are reported,
-    /// and are no errors.
+    /// The database cannot be created or opened, belongs to another user, can be written by one, is not a
+    /// handshake cache, or belongs to the other side. Damage and a lock are reported, and are no errors.
     pub fn open(path: &Path, side: Side, capacity: usize, report: Report) -> Result<Self, CacheFault> {
         let store = Self {
             path: trouble::behind_links(path),
@@ -166,14 +171,16 @@ impl SqliteRecords {
             }
             opened => opened,
         }?;
-        // Another process may change the schema while it is open. SQLite's own step count adds up all runs of a statement.
+        // Another process may change the schema while it is open. SQLite's own step count adds up all runs of
+        // a statement.
         let ticks = Arc::clone(&self.ticks);
         let is_too_long = move || ticks.fetch_add(1, Ordering::Relaxed) >= MAX_TICKS;
         connection.progress_handler(STEPS_IN_A_TICK, Some(is_too_long))?;
         Ok(connection)
     }
 
-    /// Returns the result of `run`, or `None` after reporting a failure. A damaged database is opened again, which checks it.
+    /// Returns the result of `run`, or `None` after reporting a failure. A damaged database is opened again,
+    /// which checks it.
     fn with<T>(&self, pause: &Pause, run: impl Fn(&mut Connection) -> rusqlite::Result<T>) -> Option<T> {
         let mut held = self.lock();
         if pause.is_on() {
@@ -246,7 +253,8 @@ impl fmt::Display for Failure {
     }
 }
 
-/// Whether the file has a database. A foreign file is an error; one byte of the identifying bytes may be damaged.
+/// Whether the file has a database. A foreign file is an error; one byte of the identifying bytes may be
+/// damaged.
 fn is_there(path: &Path) -> Result<bool, Failure> {
     // Opening a pipe would wait for a reader.
     if fs::metadata(path).is_ok_and(|found| !found.is_file()) {
@@ -360,7 +368,8 @@ impl Records for SqliteRecords {
                 let sql = "INSERT OR REPLACE INTO record (name, owner, bytes) VALUES (?1, ?2, ?3)";
                 execute(sql, &[name, &owner.name, bytes])?;
             }
-            // Evict the oldest owner of the largest group; among equal groups, of the least recently used one.
+            // Evict the oldest owner of the largest group; among equal groups, of the least recently used
+            // one.
             let evict = "DELETE FROM owner WHERE used = (SELECT min(used) FROM owner WHERE grp =
                              (SELECT name FROM grp ORDER BY owners DESC, used LIMIT 1))
                          AND (SELECT owners FROM total) > ?1";

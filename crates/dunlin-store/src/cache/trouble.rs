@@ -46,7 +46,8 @@ pub enum CacheFault {
         /// The side that owns it.
         of: Side,
     },
-    /// A new key file was created: for a new store, or because the previous one was lost or its name is mistyped.
+    /// A new key file was created: for a new store, or because the previous one was lost or its name is
+    /// mistyped.
     NewKey {
         /// The key file.
         file: PathBuf,
@@ -126,7 +127,8 @@ pub(crate) fn why(error: &io::Error) -> String {
 #[cfg(feature = "sqlite")]
 const TRIAL_LEN: usize = 64 << 10;
 
-/// Writes an unnamed trial file beside `store`. Returns the error text if the file system has no space: SQLite does not always say so.
+/// Writes an unnamed trial file beside `store`. Returns the error text if the file system has no space:
+/// SQLite does not always say so.
 #[cfg(feature = "sqlite")]
 pub(super) fn lack_of_room(store: &Path) -> Option<String> {
     let trial = tempfile::tempfile_in(directory_of(store));
@@ -190,7 +192,8 @@ impl Pause {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether callers should skip the store. When a pause ends, one caller may try, and the pause starts again for the others.
+    /// Whether callers should skip the store. When a pause ends, one caller may try, and the pause starts
+    /// again for the others.
     pub(super) fn is_on(&self) -> bool {
         let mut pause = self.lock();
         let (Some(until), length) = *pause else { return false };
@@ -217,8 +220,9 @@ impl Pause {
 /// How many symbolic links are followed: as many as Linux follows (path_resolution(7)).
 const MAX_LINKS: usize = 40;
 
-/// Resolves symbolic links, also to missing files. So the link stays, and its target is replaced or set aside. A link of another user
-/// remains in the result, which its caller must refuse; root's links are as good as this user's.
+/// Resolves symbolic links, also to missing files. So the link stays, and its target is replaced or set
+/// aside. A link of another user remains in the result, which its caller must refuse; root's links are as
+/// good as this user's.
 pub fn behind_links(path: &Path) -> PathBuf {
     let mut at = path.to_owned();
     for _ in 0..MAX_LINKS {
@@ -240,7 +244,8 @@ pub(crate) fn is_own(found: &Metadata) -> bool {
     found.uid() == geteuid().as_raw()
 }
 
-/// Opens a regular file. Symbolic links are not followed, and a pipe is refused without waiting for its other end.
+/// Opens a regular file. Symbolic links are not followed, and a pipe is refused without waiting for its other
+/// end.
 pub(crate) fn open_file(options: &mut OpenOptions, path: &Path) -> io::Result<File> {
     let flags = OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK;
     let file = options.custom_flags(flags.bits()).open(path);
@@ -254,8 +259,8 @@ pub(crate) fn open_file(options: &mut OpenOptions, path: &Path) -> io::Result<Fi
     }
 }
 
-/// Opens a regular file of this user that other users cannot write. Another user could replace the entries in it. For the rest
-/// see [`open_file`].
+/// Opens a regular file of this user that other users cannot write. Another user could replace the entries in
+/// it. For the rest see [`open_file`].
 pub(crate) fn open_own(options: &mut OpenOptions, path: &Path) -> io::Result<File> {
     let file = open_file(options, path)?;
     let found = file.metadata()?;

@@ -8,8 +8,9 @@ use dunlin::error::Error;
 use super::{FileId, IdsFault, MAX_ASSOCIATION};
 use crate::cache::KeyFault;
 
-/// Why a file of frozen associations cannot be written or thawed. The text says what is wrong; [`FrozenError::advice`] what to do. After
-/// an error of [`FrozenFile::thaw`](super::FrozenFile::thaw), nothing was thawed.
+/// Why a file of frozen associations cannot be written or thawed. The text says what is wrong;
+/// [`FrozenError::advice`] what to do. After an error of [`FrozenFile::thaw`](super::FrozenFile::thaw),
+/// nothing was thawed.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum FrozenError {
@@ -55,7 +56,8 @@ pub enum FrozenError {
         /// Why the first one could not be thawed.
         why: String,
     },
-    /// Something that is needed to thaw the associations cannot be used now ([`FrozenFile::thaw_unless`](super::FrozenFile::thaw_unless)).
+    /// Something that is needed to thaw the associations cannot be used now
+    /// ([`FrozenFile::thaw_unless`](super::FrozenFile::thaw_unless)).
     NotNow {
         /// The file.
         file: PathBuf,
@@ -69,9 +71,10 @@ pub enum FrozenError {
 }
 
 impl FrozenError {
-    /// Whether the file can no longer be thawed by anybody with its key and with the store that is in use: it was thawed before, changed
-    /// or cut. A server can set such a file aside ([`FrozenFile::set_aside`](super::FrozenFile::set_aside)) and start without it. After
-    /// every other error its user can still mend the cause, so the server should not start.
+    /// Whether the file can no longer be thawed by anybody with its key and with the store that is in use: it
+    /// was thawed before, changed or cut. A server can set such a file aside
+    /// ([`FrozenFile::set_aside`](super::FrozenFile::set_aside)) and start without it. After every other
+    /// error its user can still mend the cause, so the server should not start.
     pub const fn is_final(&self) -> bool {
         matches!(self, Self::Spent { .. } | Self::Damaged(_) | Self::Cut(_))
     }

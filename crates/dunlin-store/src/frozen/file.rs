@@ -1,4 +1,5 @@
-//! Files of frozen associations: any number of them, sealed piece by piece, so that neither side needs a second copy in memory.
+//! Files of frozen associations: any number of them, sealed piece by piece, so that neither side needs a
+//! second copy in memory.
 //!
 //! ```text
 //! magic[7] version[1] id[16] tag[16]             the beginning
@@ -26,15 +27,18 @@ use crate::cache::{key_file, sealing_aead, trouble};
 const MAGIC: &[u8; 7] = b"dunlnfa";
 const VERSION: u8 = b'1';
 
-/// The length of a piece from which it is written, in bytes: long enough that tags and calls of the system cost nothing.
+/// The length of a piece from which it is written, in bytes: long enough that tags and calls of the system
+/// cost nothing.
 const PIECE: usize = 128 << 10;
 
-/// The longest frozen association, in bytes. It has the names of the peer's certificate, its PSK identity, and apart from them some hundred
-/// bytes. Both fit: a Certificate message has at most 64 kB, in which IPv4 addresses take 6 bytes each and as text up to 17.
+/// The longest frozen association, in bytes. It has the names of the peer's certificate, its PSK identity,
+/// and apart from them some hundred bytes. Both fit: a Certificate message has at most 64 kB, in which IPv4
+/// addresses take 6 bytes each and as text up to 17.
 pub const MAX_ASSOCIATION: usize = 256 << 10;
 const _: () = assert!((64 << 10) / 6 * 17 + (64 << 10) + 2048 <= MAX_ASSOCIATION);
 
-/// The number of files that are set aside beside one file. A server that is started again and again must not fill its directory.
+/// The number of files that are set aside beside one file. A server that is started again and again must not
+/// fill its directory.
 const MAX_ASIDE: usize = 100;
 
 /// The length of a length.
@@ -45,8 +49,8 @@ const MAX_PIECE: usize = PIECE + LENGTH + MAX_ASSOCIATION;
 
 /// A file of frozen associations, which may be missing, and the key that seals it.
 ///
-/// A user who can write the file without its key can only destroy it. A user who has the file and the key can read the traffic of its
-/// associations, and speak for both sides.
+/// A user who can write the file without its key can only destroy it. A user who has the file and the key can
+/// read the traffic of its associations, and speak for both sides.
 pub struct FrozenFile {
     path: PathBuf,
     keys: FileKeys,
@@ -70,12 +74,12 @@ impl FrozenFile {
         Ok(Self { path, keys: FileKeys::new(provider, key) })
     }
 
-    /// The same with the key in a file, which has 32 random bytes and mode 0600. A missing key file is created, unless `path` exists: no
-    /// new key can open that file.
+    /// The same with the key in a file, which has 32 random bytes and mode 0600. A missing key file is
+    /// created, unless `path` exists: no new key can open that file.
     ///
     /// # Errors
-    /// The errors of [`Self::new`]; the key file cannot be read or created, belongs to another user or is open to one, is a symbolic
-    /// link, or is missing although `path` exists.
+    /// The errors of [`Self::new`]; the key file cannot be read or created, belongs to another user or is
+    /// open to one, is a symbolic link, or is missing although `path` exists.
     pub fn open(
         provider: &Arc<CryptoProvider>,
         path: impl AsRef<Path>,
@@ -87,8 +91,8 @@ impl FrozenFile {
         Self::new(provider, path, &key)
     }
 
-    /// Adds a new ID to the store and takes it again. A server calls this when it starts, because a store that fails when the server
-    /// stops costs all associations.
+    /// Adds a new ID to the store and takes it again. A server calls this when it starts, because a store
+    /// that fails when the server stops costs all associations.
     ///
     /// # Errors
     /// The store does not answer, cannot be changed or does not keep the ID; or the provider failed.
@@ -101,8 +105,8 @@ impl FrozenFile {
         Err(IdsFault { store: format!("{ids:?}"), why: "the store does not keep IDs".to_owned() }.into())
     }
 
-    /// Renames the file, so that the next one takes its place, and returns its new path: `.refused` is appended, and a number if that
-    /// file exists. `None` if there is no file.
+    /// Renames the file, so that the next one takes its place, and returns its new path: `.refused` is
+    /// appended, and a number if that file exists. `None` if there is no file.
     ///
     /// # Errors
     /// The file cannot be renamed.
@@ -110,9 +114,10 @@ impl FrozenFile {
         set_aside(&self.path).map_err(|error| unwritable(&self.path, &error))
     }
 
-    /// Begins a new file. Its ID goes into the store at once, so that no association is frozen that cannot be thawed. The file itself
-    /// appears when it is complete ([`FrozenWriter::finish`]). A writer that is dropped before takes its ID back. After a crash the ID
-    /// stays in the store, and may be deleted there once no file has it.
+    /// Begins a new file. Its ID goes into the store at once, so that no association is frozen that cannot be
+    /// thawed. The file itself appears when it is complete ([`FrozenWriter::finish`]). A writer that is
+    /// dropped before takes its ID back. After a crash the ID stays in the store, and may be deleted there
+    /// once no file has it.
     ///
     /// # Errors
     /// The store does not answer, the file cannot be written, or the provider failed.
@@ -146,17 +151,18 @@ impl FrozenFile {
         })
     }
 
-    /// Thaws the file: calls `each` with the bytes of every association, in order, then takes the file's ID from the store, removes the
-    /// file, and returns the results. `None` if there is no file.
+    /// Thaws the file: calls `each` with the bytes of every association, in order, then takes the file's ID
+    /// from the store, removes the file, and returns the results. `None` if there is no file.
     ///
-    /// `each` makes a connection of the bytes ([`dunlin::DtlsConnection::thaw_server`]), and must not use it: this function drops the
-    /// results unless the whole file is authentic and the ID was in the store. So nothing is ever sent twice. The ID stays in the store
-    /// if `each` fails for all associations: the caller's settings may be wrong, and can be corrected.
+    /// `each` makes a connection of the bytes ([`dunlin::DtlsConnection::thaw_server`]), and must not use it:
+    /// this function drops the results unless the whole file is authentic and the ID was in the store. So
+    /// nothing is ever sent twice. The ID stays in the store if `each` fails for all associations: the
+    /// caller's settings may be wrong, and can be corrected.
     ///
     /// # Errors
-    /// The file cannot be read, belongs to another user or can be written by one, is not a file of frozen associations, was sealed with
-    /// another key, was changed or cut, or was thawed before; `each` failed for all associations; or the store does not answer. Nothing
-    /// was thawed, and the file stays.
+    /// The file cannot be read, belongs to another user or can be written by one, is not a file of frozen
+    /// associations, was sealed with another key, was changed or cut, or was thawed before; `each` failed for
+    /// all associations; or the store does not answer. Nothing was thawed, and the file stays.
     pub fn thaw<T, E: fmt::Display>(
         &self,
         ids: &dyn FrozenIds,
@@ -165,8 +171,8 @@ impl FrozenFile {
         self.thaw_unless(ids, each, |_| false)
     }
 
-    /// As [`Self::thaw`]. If `is_fault` holds for an error of `each`, it says nothing about the association: the caller could not look at its
-    /// key, for example. Then nothing is thawed, and the file stays.
+    /// As [`Self::thaw`]. If `is_fault` holds for an error of `each`, it says nothing about the association:
+    /// the caller could not look at its key, for example. Then nothing is thawed, and the file stays.
     ///
     /// # Errors
     /// As [`Self::thaw`], and [`FrozenError::NotNow`].
@@ -349,7 +355,8 @@ impl FrozenWriter<'_> {
     /// Adds a frozen association. It is sealed and written together with others.
     ///
     /// # Errors
-    /// It is longer than [`MAX_ASSOCIATION`], which leaves the file unchanged; the file cannot be written; or the provider failed.
+    /// It is longer than [`MAX_ASSOCIATION`], which leaves the file unchanged; the file cannot be written; or
+    /// the provider failed.
     pub fn push(&mut self, association: &[u8]) -> Result<(), FrozenError> {
         self.check()?;
         let length = u32::try_from(association.len()).ok().filter(|_| association.len() <= MAX_ASSOCIATION);
@@ -365,12 +372,12 @@ impl FrozenWriter<'_> {
         self.associations
     }
 
-    /// Completes the file and gives it its name. It then is on the disk, with mode 0600. It replaces no other file: an existing one
-    /// was not thawed, and is set aside as [`FrozenFile::set_aside`] does.
+    /// Completes the file and gives it its name. It then is on the disk, with mode 0600. It replaces no other
+    /// file: an existing one was not thawed, and is set aside as [`FrozenFile::set_aside`] does.
     ///
     /// # Errors
-    /// The file cannot be written, an existing one cannot be renamed, or the provider failed; or [`Self::push`] has failed for one of
-    /// these reasons before.
+    /// The file cannot be written, an existing one cannot be renamed, or the provider failed; or
+    /// [`Self::push`] has failed for one of these reasons before.
     pub fn finish(mut self) -> Result<Written, FrozenError> {
         self.check()?;
         if !self.piece.is_empty() {

@@ -37,7 +37,8 @@ impl fmt::Display for IdsFault {
 
 impl std::error::Error for IdsFault {}
 
-/// A store of the IDs of files that may still be thawed, shared by all who may thaw them. Its changes must outlast a loss of power.
+/// A store of the IDs of files that may still be thawed, shared by all who may thaw them. Its changes must
+/// outlast a loss of power.
 pub trait FrozenIds: Send + Sync + fmt::Debug {
     /// Adds the ID of a new file.
     ///
@@ -45,15 +46,16 @@ pub trait FrozenIds: Send + Sync + fmt::Debug {
     /// The store may not have it.
     fn put(&self, id: &FileId) -> Result<(), IdsFault>;
 
-    /// Removes an ID, and returns whether the store had it. Of all calls with one ID, at most one returns true.
+    /// Removes an ID, and returns whether the store had it. Of all calls with one ID, at most one returns
+    /// true.
     ///
     /// # Errors
     /// It is unknown whether the store had it. It may be removed nevertheless.
     fn take(&self, id: &FileId) -> Result<bool, IdsFault>;
 }
 
-/// The IDs as empty files in a directory. Processes of several machines may share it if its file system removes files atomically, as
-/// local ones and NFS do.
+/// The IDs as empty files in a directory. Processes of several machines may share it if its file system
+/// removes files atomically, as local ones and NFS do.
 #[derive(Debug)]
 pub struct DirectoryIds {
     path: PathBuf,
@@ -63,8 +65,8 @@ impl DirectoryIds {
     /// Uses this directory, and creates it with mode 0700 if it is missing.
     ///
     /// # Errors
-    /// It cannot be created, is no directory, belongs to another user, or can be written by one: such a user could let a file be thawed
-    /// twice.
+    /// It cannot be created, is no directory, belongs to another user, or can be written by one: such a user
+    /// could let a file be thawed twice.
     pub fn open(path: impl Into<PathBuf>) -> Result<Self, IdsFault> {
         let ids = Self { path: path.into() };
         ids.prepare().map_err(|error| ids.fault(&error))?;

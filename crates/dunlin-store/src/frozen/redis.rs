@@ -14,16 +14,17 @@ const PREFIX: &str = "dunlin:frozen:";
 /// When Redis forgets the ID of a file that was never thawed. Its associations are long gone by then.
 const MAX_AGE: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 
-/// The IDs in a Redis. It has to write each change to its disk at once (`appendonly yes`, `appendfsync always`), without which a removed
-/// ID comes back after a loss of power, and must not evict keys (`maxmemory-policy noeviction`).
+/// The IDs in a Redis. It has to write each change to its disk at once (`appendonly yes`, `appendfsync
+/// always`), without which a removed ID comes back after a loss of power, and must not evict keys
+/// (`maxmemory-policy noeviction`).
 pub struct RedisIds {
     place: ConnectionInfo,
     timeout: Duration,
 }
 
 impl RedisIds {
-    /// Uses the Redis at a URL: `redis://[user][:password]@host:port/database` or `redis+unix:///path?db=database`. It waits for each
-    /// answer up to `timeout`.
+    /// Uses the Redis at a URL: `redis://[user][:password]@host:port/database` or
+    /// `redis+unix:///path?db=database`. It waits for each answer up to `timeout`.
     ///
     /// # Errors
     /// The URL is malformed. A Redis that does not answer now is no error.

@@ -33,7 +33,8 @@ impl SqliteIds {
     /// Opens the database at `path`, or creates it with mode 0600 if it is missing.
     ///
     /// # Errors
-    /// It cannot be created or opened, belongs to another user, can be written by one, or is another program's database.
+    /// It cannot be created or opened, belongs to another user, can be written by one, or is another
+    /// program's database.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, IdsFault> {
         let path = trouble::behind_links(path.as_ref());
         let fault = |why: String| IdsFault { store: path.display().to_string(), why };
@@ -64,7 +65,8 @@ fn connect(path: &Path) -> rusqlite::Result<Option<Connection>> {
     let mut connection = Connection::open_with_flags(path, flags)?;
     connection.busy_timeout(BUSY_TIMEOUT)?;
     connection.pragma_update(None, "trusted_schema", false)?;
-    // A removed ID must not come back after a loss of power, so the directory of the journal is synchronised, too.
+    // A removed ID must not come back after a loss of power, so the directory of the journal is synchronised,
+    // too.
     connection.pragma_update_and_check(None, "journal_mode", "DELETE", |_| Ok(()))?;
     connection.pragma_update(None, "synchronous", "EXTRA")?;
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;

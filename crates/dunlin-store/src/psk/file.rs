@@ -19,7 +19,8 @@ use crate::text::{plain_lines, unreadable};
 /// The largest file, in bytes: half a million keys.
 const MAX_FILE: u64 = 64 << 20;
 
-/// For this long after a change, another change may leave the same time stamp, because file systems have coarse clocks.
+/// For this long after a change, another change may leave the same time stamp, because file systems have
+/// coarse clocks.
 const UNSETTLED: Duration = Duration::from_secs(2);
 
 /// The format of a file with keys.
@@ -34,8 +35,9 @@ pub enum Format {
 }
 
 impl Format {
-    /// The format of the file `path`. A file with SQLite's magic bytes is a database. Otherwise the extension decides, in
-    /// upper or lower case: `.toml`; `.db`, `.sqlite` or `.sqlite3`; anything else is psktool's format.
+    /// The format of the file `path`. A file with SQLite's magic bytes is a database. Otherwise the extension
+    /// decides, in upper or lower case: `.toml`; `.db`, `.sqlite` or `.sqlite3`; anything else is psktool's
+    /// format.
     pub fn of(path: &Path) -> Self {
         let mut magic = [0; 16];
         // Do not read from a pipe: its bytes would be lost.
@@ -50,8 +52,8 @@ impl Format {
         }
     }
 
-    /// The format of a text without a file name, e.g. from a pipe. TOML has a `[[psk]]` table, which psktool's format cannot
-    /// contain.
+    /// The format of a text without a file name, e.g. from a pipe. TOML has a `[[psk]]` table, which
+    /// psktool's format cannot contain.
     pub fn of_text(content: &[u8]) -> Self {
         let begins_key = |line: &[u8]| {
             let code = line.split(|byte| *byte == b'#').next().unwrap_or_default();
@@ -83,13 +85,14 @@ pub fn parse(
     }
 }
 
-/// A function that is called when a file has become unusable. It must not block, since a handshake waits for it.
+/// A function that is called when a file has become unusable. It must not block, since a handshake waits for
+/// it.
 pub type Report = Box<dyn Fn(&PskError) + Send + Sync>;
 
 /// Keys in a TOML file, or in one of psktool's format.
 ///
-/// Each handshake checks whether the file has changed, and reads it again only then. If the new content is invalid, the
-/// previous keys stay in force, and the fault is reported once.
+/// Each handshake checks whether the file has changed, and reads it again only then. If the new content is
+/// invalid, the previous keys stay in force, and the fault is reported once.
 ///
 /// # Examples
 /// ```no_run
@@ -128,8 +131,8 @@ struct Loaded {
     again: Option<Instant>,
 }
 
-/// How long to wait before reading an unreadable file again. The cause may vanish without a change of the file, e.g. a
-/// lack of file descriptors.
+/// How long to wait before reading an unreadable file again. The cause may vanish without a change of the
+/// file, e.g. a lack of file descriptors.
 pub const RETRY: Duration = Duration::from_secs(1);
 
 /// Properties of a file that change when it is written or replaced.
@@ -241,7 +244,8 @@ fn load(path: &Path, format: Format, short: ShortKeys) -> Result<Stamped, PskErr
     let stamp = Stamp::of(path);
     let content = read(path).map_err(|e| PskFault::Unreadable(unreadable(&e, "").0))?;
     let (set, key_files) = parse(&content, format, path.parent().unwrap_or(Path::new("")), short)?;
-    // The key files were read before their stamps are taken. A change in between shows too: it is not settled yet.
+    // The key files were read before their stamps are taken. A change in between shows too: it is not settled
+    // yet.
     let of_keys = key_files.into_iter().map(|path| {
         let stamp = Stamp::of(&path);
         (path, stamp)

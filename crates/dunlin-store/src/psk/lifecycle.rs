@@ -4,8 +4,8 @@ use zeroize::Zeroizing;
 
 use super::{Identity, MIN_KEY_LEN, PskError, PskFault, PskRecord, PskRecords, Revoked, State};
 
-/// Adds a key. With `replace`, it replaces the identity's existing key. A revoked identity stays revoked: only a revoked
-/// record may replace it.
+/// Adds a key. With `replace`, it replaces the identity's existing key. A revoked identity stays revoked:
+/// only a revoked record may replace it.
 ///
 /// # Errors
 /// [`PskFault::Exists`]; [`PskFault::Revoked`]; errors of the store.
@@ -19,8 +19,8 @@ pub fn add(records: &mut dyn PskRecords, record: PskRecord, replace: bool) -> Re
     }
 }
 
-/// All keys of a device. `who` is its name or one of its identities. A key without a device name belongs to a device with
-/// the name of its identity.
+/// All keys of a device. `who` is its name or one of its identities. A key without a device name belongs to a
+/// device with the name of its identity.
 ///
 /// # Errors
 /// [`PskFault::Unknown`].
@@ -63,9 +63,9 @@ pub struct Rotated {
     pub new: PskRecord,
 }
 
-/// Gives `who` a new key. `make_key` makes a key with the given number of bytes. Keys that are valid now expire after
-/// `overlap_s` seconds at the latest; until then they and the new key are valid. Keys that become valid later do not
-/// change.
+/// Gives `who` a new key. `make_key` makes a key with the given number of bytes. Keys that are valid now
+/// expire after `overlap_s` seconds at the latest; until then they and the new key are valid. Keys that
+/// become valid later do not change.
 ///
 /// # Errors
 /// Those of [`current`], of `make_key` and of the store.
@@ -84,7 +84,8 @@ pub fn rotate<E: From<PskError>>(
     }
     (new.name, new.hash, new.import) = (Some(name.clone()), current.hash, current.import);
     let mut rotated = Rotated { old: vec![], new: new.clone() };
-    // This includes keys in the overlap of an earlier rotation, so that an overlap of zero leaves only the new key.
+    // This includes keys in the overlap of an earlier rotation, so that an overlap of zero leaves only the
+    // new key.
     for mut old in keys_of(records, who)?.into_iter().filter(|r| r.state(now_s) == State::Valid) {
         let until_s = now_s.saturating_add(overlap_s).min(old.not_after_s.unwrap_or(u64::MAX));
         old.name.get_or_insert_with(|| name.clone());
@@ -109,7 +110,8 @@ fn next_generation(identity: &Identity) -> Result<Identity, PskFault> {
     Identity::from_bytes([base, b".", next.to_string().as_bytes()].concat())
 }
 
-/// Revokes all keys of `who`, or with `only_identity` the key with exactly this identity. Returns the identities.
+/// Revokes all keys of `who`, or with `only_identity` the key with exactly this identity. Returns the
+/// identities.
 ///
 /// # Errors
 /// [`PskFault::Unknown`]; [`PskFault::AlreadyRevoked`] if all keys were revoked before; errors of the store.

@@ -111,7 +111,8 @@ pub struct Revoked {
     pub reason: Option<String>,
 }
 
-/// A pre-shared key with its properties. The key is wiped on drop. There is no `Debug`, which could reveal it.
+/// A pre-shared key with its properties. The key is wiped on drop. There is no `Debug`, which could reveal
+/// it.
 #[derive(Clone)]
 pub struct PskRecord {
     /// The identity by which the client names the key.
@@ -162,7 +163,8 @@ impl PartialEq for PskRecord {
 impl Eq for PskRecord {}
 
 impl PskRecord {
-    /// Whether both have the same key. The time of the comparison depends on the lengths of the keys, not on their content.
+    /// Whether both have the same key. The time of the comparison depends on the lengths of the keys, not on
+    /// their content.
     pub fn has_key_of(&self, other: &Self) -> bool {
         self.key.as_slice().ct_eq(other.key.as_slice()).into()
     }
@@ -208,12 +210,13 @@ impl PskRecord {
     /// Checks the record; stores refuse invalid ones.
     ///
     /// # Errors
-    /// [`PskFault::KeyLength`] if the key is too long, or too short and either imported or without `allow_short`;
-    /// [`PskFault::EmptyValidity`]; [`PskFault::Text`].
+    /// [`PskFault::KeyLength`] if the key is too long, or too short and either imported or without
+    /// `allow_short`; [`PskFault::EmptyValidity`]; [`PskFault::Text`].
     pub fn check(&self) -> Result<(), PskFault> {
         match self.key.len() {
             MIN_KEY_LEN..=MAX_KEY_LEN => {}
-            // An imported key must not be short: the derived keys have full length and would hide that (RFC 9258 §4.1).
+            // An imported key must not be short: the derived keys have full length and would hide that (RFC
+            // 9258 §4.1).
             1..MIN_KEY_LEN if self.allow_short && self.import.is_none() => {}
             length => return Err(PskFault::KeyLength(length)),
         }
@@ -255,8 +258,9 @@ impl PskRecord {
     }
 }
 
-/// Finds the key that a peer names by `wire`: an identity, or an `ImportedIdentity` (RFC 9258 §4.1). Applications with
-/// their own stores can use it: `get` returns the record of an identity. Only a record that is valid `now` is used.
+/// Finds the key that a peer names by `wire`: an identity, or an `ImportedIdentity` (RFC 9258 §4.1).
+/// Applications with their own stores can use it: `get` returns the record of an identity. Only a record that
+/// is valid `now` is used.
 ///
 /// # Errors
 /// Those of `get`.

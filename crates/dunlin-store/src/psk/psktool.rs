@@ -1,5 +1,5 @@
-//! Key files in the format of GnuTLS's psktool: a line `identity:key` for each key, the key in hexadecimal. An identity
-//! with a colon or unprintable bytes is written in hexadecimal after a `#`.
+//! Key files in the format of GnuTLS's psktool: a line `identity:key` for each key, the key in hexadecimal.
+//! An identity with a colon or unprintable bytes is written in hexadecimal after a `#`.
 
 use std::collections::HashMap;
 
@@ -121,7 +121,8 @@ mod tests {
         assert_eq!(fault(""), None);
     }
 
-    /// Truncates and changes a file everywhere. If it can still be read, writing and reading it again gives the same.
+    /// Truncates and changes a file everywhere. If it can still be read, writing and reading it again gives
+    /// the same.
     #[test]
     fn damaged_files_are_refused_or_read_consistently() {
         let whole = format!("alice:{KEY}\n\n#616c3a696365:{KEY} \r\nü x:{KEY}\nz:00\n").into_bytes();

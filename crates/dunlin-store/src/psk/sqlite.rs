@@ -1,4 +1,5 @@
-//! Keys in an SQLite database, for large numbers. A change is a transaction. A server reads a key when a client names it.
+//! Keys in an SQLite database, for large numbers. A change is a transaction. A server reads a key when a
+//! client names it.
 
 use std::fs::{File, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -125,8 +126,8 @@ impl SqlitePsks {
     }
 }
 
-/// Creates a database under a temporary name and renames it. So readers never see a partial one, and if two processes
-/// create it at once, one of the two stays.
+/// Creates a database under a temporary name and renames it. So readers never see a partial one, and if two
+/// processes create it at once, one of the two stays.
 fn create(path: &Path) -> Result<(), PskError> {
     let unwritable = |e: std::io::Error| PskError::from(PskFault::Database(e.to_string()));
     let directory = path.parent().filter(|d| !d.as_os_str().is_empty()).unwrap_or(Path::new("."));
@@ -251,12 +252,13 @@ impl PskRecords for Changes<'_> {
     }
 }
 
-/// A function that is called when a database cannot be read. It must not block, since a handshake waits for it.
+/// A function that is called when a database cannot be read. It must not block, since a handshake waits for
+/// it.
 pub type Report = Box<dyn Fn(&PskError) + Send + Sync>;
 
-/// The keys of a database for a server. Each key is read when a client names it, so changes count at once. If the database
-/// cannot be read, the key counts as unknown and the fault is reported. Change the database in place: a file that replaces
-/// it is not noticed.
+/// The keys of a database for a server. Each key is read when a client names it, so changes count at once. If
+/// the database cannot be read, the key counts as unknown and the fault is reported. Change the database in
+/// place: a file that replaces it is not noticed.
 ///
 /// # Examples
 /// ```no_run
@@ -292,8 +294,8 @@ impl LiveSqlitePsks {
         select(&self.psks.lock(), "identity = ?1", &[&identity]).ok()?.pop()
     }
 
-    /// The current identity hint for TLS 1.2 clients (RFC 4279 §5.2); empty if there is none. If the database cannot be
-    /// read, it is empty too, and the fault is reported.
+    /// The current identity hint for TLS 1.2 clients (RFC 4279 §5.2); empty if there is none. If the database
+    /// cannot be read, it is empty too, and the fault is reported.
     pub fn identity_hint(&self) -> Vec<u8> {
         let hint = identity_hint(&self.psks.lock()).unwrap_or_else(|fault| {
             (self.report)(&fault);

@@ -214,7 +214,8 @@ fn key_of(hex: &[u8]) -> Result<Zeroizing<Vec<u8>>, PskFault> {
 
 /// Reads a key in hexadecimal from a file that holds nothing else.
 fn read_key(path: &Path) -> Result<Zeroizing<Vec<u8>>, String> {
-    // The digits of the longest key and a line end. Reserve room for them: a vector that grows leaves copies behind.
+    // The digits of the longest key and a line end. Reserve room for them: a vector that grows leaves copies
+    // behind.
     let most = 2 * MAX_KEY_LEN + 2;
     let mut hex = Zeroizing::new(Vec::with_capacity(most + 1));
     let file = File::open(path).map_err(|e| e.to_string())?;
@@ -240,7 +241,8 @@ fn harmless(message: &str) -> String {
     }
 }
 
-/// Changes the content `before` of a file so that it holds the keys of `set`. Unchanged parts and comments stay.
+/// Changes the content `before` of a file so that it holds the keys of `set`. Unchanged parts and comments
+/// stay.
 ///
 /// # Errors
 /// `before` cannot be parsed, or a time is after the year 9999.

@@ -47,8 +47,9 @@ const WRITER: usize = 16;
 
 /// Passes messages to all other servers that have the same key file, through a stream of Redis.
 ///
-/// Every server gets the messages of the others in one order. A server that starts gets those that are still there. Whoever can write to
-/// Redis can remove messages and repeat old ones, but not make or change any: a message should say itself until when it is good.
+/// Every server gets the messages of the others in one order. A server that starts gets those that are still
+/// there. Whoever can write to Redis can remove messages and repeat old ones, but not make or change any: a
+/// message should say itself until when it is good.
 pub struct SharedLog {
     sealed: Sealed,
     /// The name of this server, which is another one after each start.
@@ -60,7 +61,8 @@ pub struct SharedLog {
 }
 
 impl SharedLog {
-    /// The messages with this `name` in the Redis at a URL, which `key_file` seals. Nothing is asked of Redis yet.
+    /// The messages with this `name` in the Redis at a URL, which `key_file` seals. Nothing is asked of Redis
+    /// yet.
     ///
     /// # Errors
     /// The URL is malformed, or the key file cannot be used.
@@ -73,8 +75,8 @@ impl SharedLog {
         Self::open_as(url, name, key_file, provider, false)
     }
 
-    /// As [`Self::open`], but Redis keeps all messages, each of at most [`MAX_KEPT_MESSAGE`] bytes: what every server must know, also one that
-    /// starts later.
+    /// As [`Self::open`], but Redis keeps all messages, each of at most [`MAX_KEPT_MESSAGE`] bytes: what
+    /// every server must know, also one that starts later.
     ///
     /// # Errors
     /// As [`Self::open`].
@@ -101,8 +103,9 @@ impl SharedLog {
         Ok(Self { sealed, writer, last: Mutex::new("-".to_owned()), keeps })
     }
 
-    /// Sends messages, at most [`MAX_SENT`], and returns those of the others since the last exchange, at most 16,384; more come with the next
-    /// exchange. Longer messages than [`MAX_MESSAGE`] are left out. It blocks for two seconds at most.
+    /// Sends messages, at most [`MAX_SENT`], and returns those of the others since the last exchange, at most
+    /// 16,384; more come with the next exchange. Longer messages than [`MAX_MESSAGE`] are left out. It blocks
+    /// for two seconds at most.
     ///
     /// # Errors
     /// Redis fails. It may have some of the messages, so send them again.

@@ -1,5 +1,5 @@
-//! What several servers share through Redis: the keys of tickets, and messages. All of it is sealed with the key of a file, of which each
-//! server has a copy.
+//! What several servers share through Redis: the keys of tickets, and messages. All of it is sealed with the
+//! key of a file, of which each server has a copy.
 
 mod log;
 mod tickets;

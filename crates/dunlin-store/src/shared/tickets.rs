@@ -33,7 +33,8 @@ const MAX_TRIES: usize = 5;
 /// The most keys in Redis: one that opens tickets, one that seals them, the next one, and one to spare.
 const MAX_KEYS: usize = 4;
 
-/// How many tickets one server seals with one key. Sixteen servers then stay below 2^32, as random nonces demand (NIST SP 800-38D §8.3).
+/// How many tickets one server seals with one key. Sixteen servers then stay below 2^32, as random nonces
+/// demand (NIST SP 800-38D §8.3).
 const MAX_SEALS: u64 = 1 << 28;
 
 /// The name, the key, and the time from which it seals.
@@ -48,12 +49,13 @@ const REPLACE: &str = "if (redis.call('GET', KEYS[1]) or '') ~= ARGV[1] then ret
 
 /// Seals tickets with random keys that several servers share through Redis, and that change with time.
 ///
-/// A key seals tickets for one period and opens them for one more, as those of [`RotatingTickets`]. The first server that finds no key for
-/// the time to come adds one. The keys in Redis are sealed with the key of a file, of which each server has a copy. Whoever can write to
-/// Redis can restore older keys, which expire as usual, or remove all.
+/// A key seals tickets for one period and opens them for one more, as those of [`RotatingTickets`]. The first
+/// server that finds no key for the time to come adds one. The keys in Redis are sealed with the key of a
+/// file, of which each server has a copy. Whoever can write to Redis can restore older keys, which expire as
+/// usual, or remove all.
 ///
-/// A handshake never waits for Redis: only [`Self::refresh`] does, which the caller calls every ten seconds or so. Without Redis, the known
-/// keys are used until they expire, and then keys of this server alone.
+/// A handshake never waits for Redis: only [`Self::refresh`] does, which the caller calls every ten seconds
+/// or so. Without Redis, the known keys are used until they expire, and then keys of this server alone.
 ///
 /// The keys have no register, so their servers issue no tickets for early data and accept none.
 pub struct SharedTickets {
@@ -78,8 +80,9 @@ struct SharedKey {
 }
 
 impl SharedTickets {
-    /// Keys in the Redis at a URL (`redis://[user][:password]@host:port/database`), which `key_file` seals. Servers share the keys of the
-    /// same `name`. A key has a period of [`DEFAULT_LIFETIME`]. Nothing is asked of Redis yet.
+    /// Keys in the Redis at a URL (`redis://[user][:password]@host:port/database`), which `key_file` seals.
+    /// Servers share the keys of the same `name`. A key has a period of [`DEFAULT_LIFETIME`]. Nothing is
+    /// asked of Redis yet.
     ///
     /// # Errors
     /// The URL is malformed, or the key file cannot be used.

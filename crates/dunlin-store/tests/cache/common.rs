@@ -99,7 +99,8 @@ impl<C: Deref<Target: ServerCache> + fmt::Debug + Send + Sync> ServerCache for N
     }
 }
 
-/// A store that lets a test read and change all records, like an attacker with the database but without the key.
+/// A store that lets a test read and change all records, like an attacker with the database but without the
+/// key.
 #[derive(Debug)]
 pub(crate) struct Open<R> {
     inner: R,
@@ -213,8 +214,8 @@ macro_rules! tests_at_a_path {
 
 pub(crate) use tests_at_a_path;
 
-/// Tests both caches, each in a store that `open` opens again each time, as after a restart. Returns the reports of the first use with
-/// another key.
+/// Tests both caches, each in a store that `open` opens again each time, as after a restart. Returns the
+/// reports of the first use with another key.
 pub(crate) fn entries_survive_a_restart<R: Records + 'static>(
     open: impl Fn(Side, Report) -> R,
 ) -> Vec<String> {
@@ -413,7 +414,8 @@ pub(crate) fn four_endpoints_know_one_client<R: Records + 'static>(store: R) {
     }
 }
 
-/// A client has one entry for its key, whatever else its certificate says and whoever issued it. A ticket is bound to one Certificate.
+/// A client has one entry for its key, whatever else its certificate says and whoever issued it. A ticket is
+/// bound to one Certificate.
 pub(crate) fn keeps_one_entry_for_each_client<R: Records + 'static>(store: R) {
     let pki = Pki::shared(KeyType::P256);
     let store = Arc::new(Open::new(store));
@@ -463,7 +465,8 @@ pub(crate) fn owner(group: u8, number: u32) -> (Owner, Record) {
     (Owner { name, group: [group; 8] }, Record { name, bytes: number.to_be_bytes().repeat(8) })
 }
 
-/// Rule 8: the store evicts the least recently written owner of the largest group. `store` has room for eight.
+/// Rule 8: the store evicts the least recently written owner of the largest group. `store` has room for
+/// eight.
 pub(crate) fn evicts_from_the_largest_group(store: &impl Records) {
     let put = |group, number| {
         let (owner, record) = owner(group, number);

@@ -68,7 +68,8 @@ fn sets_aside_a_file_damaged_anywhere() {
     assert_eq!(open(&path).get(&owner.name).as_ref(), Some(&record.bytes));
 }
 
-/// The end identifies a store whose beginning was overwritten. Nothing identifies a store that was overwritten as a whole.
+/// The end identifies a store whose beginning was overwritten. Nothing identifies a store that was
+/// overwritten as a whole.
 #[test]
 fn sets_aside_a_file_with_a_damaged_beginning() {
     let (_directory, path) = place();
@@ -229,7 +230,8 @@ fn reports_a_path_that_cannot_be_a_file() {
 
 const WRITER: &str = "DUNLIN_TEST_WRITER";
 
-/// The child process of the next test, not a test by itself. It writes until it is killed, and prints what it has written.
+/// The child process of the next test, not a test by itself. It writes until it is killed, and prints what it
+/// has written.
 #[test]
 fn writer() {
     let Some(path) = std::env::var_os(WRITER) else { return };

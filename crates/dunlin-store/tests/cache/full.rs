@@ -15,7 +15,8 @@ use crate::common::{self, Faults, no_fault};
 /// Where the child's file system is.
 const ROOM: &str = "DUNLIN_TEST_ROOM";
 
-/// Runs `test` with a directory on a file system of one megabyte: in a child, which runs the test `name` again.
+/// Runs `test` with a directory on a file system of one megabyte: in a child, which runs the test `name`
+/// again.
 fn on_a_small_disk(name: &str, test: impl FnOnce(&Path)) {
     if let Some(room) = std::env::var_os(ROOM) {
         return test(Path::new(&room));

@@ -1,5 +1,5 @@
-//! The stores of the handshake cache that outlive the process (docs/handshake-cache.md, rules 5, 8 and 9), and the
-//! files of frozen associations.
+//! The stores of the handshake cache that outlive the process (docs/handshake-cache.md, rules 5, 8 and 9),
+//! and the files of frozen associations.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may fail")]
 
 mod common;

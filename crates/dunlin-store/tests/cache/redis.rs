@@ -339,7 +339,8 @@ fn replaces_a_closed_connection() {
     assert_eq!(records.get(&owner.name), Some(record.bytes));
 }
 
-/// A Redis that accepts connections but does not answer delays one handshake by the timeout, and the next ones not at all.
+/// A Redis that accepts connections but does not answer delays one handshake by the timeout, and the next
+/// ones not at all.
 #[test]
 fn a_silent_redis_delays_one_handshake() {
     let silent = TcpListener::bind(("127.0.0.1", 0)).unwrap();

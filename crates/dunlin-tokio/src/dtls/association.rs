@@ -35,8 +35,8 @@ pub enum PathEvent {
         /// What has changed.
         change: PathChange,
     },
-    /// The system cannot send to the server for lack of a route or an address. Data is lost until it can. A client's association reports
-    /// this once until a datagram leaves again.
+    /// The system cannot send to the server for lack of a route or an address. Data is lost until it can. A
+    /// client's association reports this once until a datagram leaves again.
     Unreachable(io::ErrorKind),
 }
 
@@ -146,8 +146,10 @@ fn gone() -> io::Error {
 /// A DTLS association with one peer, after its handshake.
 ///
 /// * Data keeps the borders of the records in which it was sent. It can be lost or reordered on the way.
-/// * Several tasks may send and receive at the same time. They may drop futures at any point: no received data is lost.
-/// * The engine keeps up to 64 kB of received data. As with a UDP socket, further data is lost until the application has read some.
+/// * Several tasks may send and receive at the same time. They may drop futures at any point: no received
+///   data is lost.
+/// * The engine keeps up to 64 kB of received data. As with a UDP socket, further data is lost until the
+///   application has read some.
 /// * Dropping the association sends close_notify, unless it has failed or this side has closed it.
 ///
 /// Protocol errors are a [`dunlin::Error`] inside an [`io::Error`].
@@ -173,7 +175,8 @@ impl DtlsAssociation {
         self.read(|association| association.connection().peer_address()).unwrap_or(self.owned.peer)
     }
 
-    /// The address of the socket over which this side sends now. It changes if the endpoint has several interfaces.
+    /// The address of the socket over which this side sends now. It changes if the endpoint has several
+    /// interfaces.
     pub fn local_address(&self) -> Option<SocketAddr> {
         let local = self.read(|association| association.connection().path().local)?;
         self.owned.shared().read(|state| state.address(local))
@@ -242,7 +245,8 @@ impl DtlsAssociation {
         HandshakeBytes { read, written }
     }
 
-    /// The handshake messages so far, in order, with their sizes. A server leaves out those before the client returned its cookie.
+    /// The handshake messages so far, in order, with their sizes. A server leaves out those before the client
+    /// returned its cookie.
     pub fn messages(&self) -> Vec<MessageSize> {
         self.read(|association| association.connection().messages().to_vec()).unwrap_or_default()
     }
@@ -267,7 +271,8 @@ impl DtlsAssociation {
         self.read(|association| association.connection().max_data()).unwrap_or_default()
     }
 
-    /// Receives the data of the next record. `None` after the peer's close_notify. The caller can drop the future without loss.
+    /// Receives the data of the next record. `None` after the peer's close_notify. The caller can drop the
+    /// future without loss.
     ///
     /// # Errors
     /// The association failed, or the endpoint has ended it ([`AssociationEnded`]).
@@ -341,7 +346,8 @@ impl DtlsAssociation {
         })
     }
 
-    /// Replaces this side's sending keys ([`dunlin::Connection::update_keys`]). With `both`, asks the peer to replace its keys, too.
+    /// Replaces this side's sending keys ([`dunlin::Connection::update_keys`]). With `both`, asks the peer to
+    /// replace its keys, too.
     ///
     /// # Errors
     /// The errors of [`dunlin::Connection::update_keys`].
@@ -363,7 +369,8 @@ impl DtlsAssociation {
         exported.unwrap_or(Err(Misuse::Aborted.into()))
     }
 
-    /// Sends close_notify, after which this side sends no more data. The peer may still send. The close_notify can be lost.
+    /// Sends close_notify, after which this side sends no more data. The peer may still send. The
+    /// close_notify can be lost.
     pub fn close(&self) {
         self.owned.shared().act(|state| state.endpoint.update(self.owned.id, DtlsConnection::close));
     }
@@ -379,8 +386,8 @@ impl DtlsAssociation {
     }
 }
 
-/// Handles the events of a connection after its handshake, and returns those about paths. No handshake follows, so there are no
-/// questions to answer.
+/// Handles the events of a connection after its handshake, and returns those about paths. No handshake
+/// follows, so there are no questions to answer.
 fn hear(connection: &mut DtlsConnection) -> Vec<PathEvent> {
     let mut paths = Vec::new();
     while let Some(event) = connection.poll_event() {

@@ -19,8 +19,9 @@ use crate::error::HandshakeError;
 
 /// A UDP socket with any number of DTLS associations, as client and as server. It is cheap to clone.
 ///
-/// A task drives the socket until the endpoint and all its associations are dropped. [`dunlin::Endpoint`] says how it finds the
-/// association of a datagram, and what it keeps of clients before they have proven their address.
+/// A task drives the socket until the endpoint and all its associations are dropped. [`dunlin::Endpoint`]
+/// says how it finds the association of a datagram, and what it keeps of clients before they have proven
+/// their address.
 ///
 /// # Examples
 /// A server. Each handshake has its own task, so that a slow client does not delay the others.
@@ -53,7 +54,8 @@ pub struct DtlsEndpoint {
 }
 
 impl DtlsEndpoint {
-    /// An endpoint on a new socket at this address, with the default limits. It is only a client until [`Self::set_server`].
+    /// An endpoint on a new socket at this address, with the default limits. It is only a client until
+    /// [`Self::set_server`].
     ///
     /// # Errors
     /// The system cannot bind a socket to the address.
@@ -64,8 +66,8 @@ impl DtlsEndpoint {
         Self::new(UdpSocket::bind(address).await?, EndpointLimits::default())
     }
 
-    /// An endpoint on this socket. If the socket is connected, the endpoint has only this peer, and a handshake fails at once if the
-    /// network says that no program receives there.
+    /// An endpoint on this socket. If the socket is connected, the endpoint has only this peer, and a
+    /// handshake fails at once if the network says that no program receives there.
     ///
     /// # Errors
     /// The socket has no address.
@@ -82,12 +84,13 @@ impl DtlsEndpoint {
         Self { handle: Arc::new(Handle(shared)) }
     }
 
-    /// A client's endpoint with a socket for each of these interfaces, the best first, on the way to `server`. Its connections need
-    /// [`ClientConfig::with_multihoming`]. They use the best interface that works, as [`dunlin::Multihoming`] says.
+    /// A client's endpoint with a socket for each of these interfaces, the best first, on the way to
+    /// `server`. Its connections need [`ClientConfig::with_multihoming`]. They use the best interface that
+    /// works, as [`dunlin::Multihoming`] says.
     ///
-    /// An interface may be down, or have no address yet. On Linux, the endpoint notices at once when interfaces and addresses come and
-    /// go, and looks again each second if the system cannot tell of them. Elsewhere, interfaces are addresses, and associations notice by
-    /// their probes that one does not work.
+    /// An interface may be down, or have no address yet. On Linux, the endpoint notices at once when
+    /// interfaces and addresses come and go, and looks again each second if the system cannot tell of them.
+    /// Elsewhere, interfaces are addresses, and associations notice by their probes that one does not work.
     ///
     /// # Errors
     /// The system cannot report changes of addresses.
@@ -100,25 +103,26 @@ impl DtlsEndpoint {
         Ok(Self { handle: Arc::new(Handle(shared)) })
     }
 
-    /// Replaces the interfaces of an endpoint from [`Self::over`], or looks again at their addresses. Associations leave interfaces that
-    /// are missing, and send what may be lost there over another one.
+    /// Replaces the interfaces of an endpoint from [`Self::over`], or looks again at their addresses.
+    /// Associations leave interfaces that are missing, and send what may be lost there over another one.
     pub fn set_interfaces(&self, interfaces: Vec<Interface>) {
         self.handle.0.act(|state| state.set_interfaces(interfaces));
     }
 
-    /// The interfaces of [`Self::over`] that are down or have no address of the server's family, in the order of the list. The endpoint
-    /// uses each as soon as it is up.
+    /// The interfaces of [`Self::over`] that are down or have no address of the server's family, in the order
+    /// of the list. The endpoint uses each as soon as it is up.
     pub fn missing_interfaces(&self) -> Vec<Interface> {
         self.handle.0.read(super::shared::State::missing_interfaces)
     }
 
-    /// Lets associations of this client tell their servers at once when the machine sends from another address
-    /// ([`dunlin::DtlsConnection::address_changed`]). The socket must be bound to the unspecified address (`0.0.0.0` or `[::]`). If it is
-    /// connected, this ends its connection, which binds it to one address of the machine. On systems other than Linux, this has no
-    /// effect.
+    /// Lets associations of this client tell their servers at once when the machine sends from another
+    /// address ([`dunlin::DtlsConnection::address_changed`]). The socket must be bound to the unspecified
+    /// address (`0.0.0.0` or `[::]`). If it is connected, this ends its connection, which binds it to one
+    /// address of the machine. On systems other than Linux, this has no effect.
     ///
     /// # Errors
-    /// The system cannot report changes of addresses, or another program has taken the socket's port when its connection ended.
+    /// The system cannot report changes of addresses, or another program has taken the socket's port when its
+    /// connection ended.
     ///
     /// # Panics
     /// Outside a tokio runtime.
@@ -126,14 +130,16 @@ impl DtlsEndpoint {
         self.handle.0.watch()
     }
 
-    /// The socket's address; that of the best interface, if the endpoint has several. Without any, it is `0.0.0.0` with port 0.
+    /// The socket's address; that of the best interface, if the endpoint has several. Without any, it is
+    /// `0.0.0.0` with port 0.
     pub fn local_addr(&self) -> SocketAddr {
         let none = SocketAddr::from((std::net::Ipv4Addr::UNSPECIFIED, 0));
         self.handle.0.read(|state| state.first_address()).unwrap_or(none)
     }
 
-    /// Adds ports to the pool for associations without connection IDs ([`dunlin::PortScheme`]): sockets that are bound to this endpoint's
-    /// address, each with a port of its own, and not connected. Each costs a file descriptor and some work for every datagram.
+    /// Adds ports to the pool for associations without connection IDs ([`dunlin::PortScheme`]): sockets that
+    /// are bound to this endpoint's address, each with a port of its own, and not connected. Each costs a
+    /// file descriptor and some work for every datagram.
     ///
     /// # Errors
     /// There are no sockets, or too many ([`dunlin::Endpoint::add_ports`]); or one of them has no address.
@@ -147,8 +153,8 @@ impl DtlsEndpoint {
         self.handle.0.read(|state| state.endpoint.ports())
     }
 
-    /// Sets the configuration for new clients ([`dunlin::Endpoint::set_server`]). With `None` the endpoint accepts no more clients. After
-    /// [`Self::freeze`] this has no effect.
+    /// Sets the configuration for new clients ([`dunlin::Endpoint::set_server`]). With `None` the endpoint
+    /// accepts no more clients. After [`Self::freeze`] this has no effect.
     pub fn set_server(&self, config: Option<Arc<ServerConfig>>) {
         self.handle.0.act(|state| {
             if !state.is_frozen {
@@ -162,19 +168,20 @@ impl DtlsEndpoint {
         self.handle.0.act(|state| state.endpoint.set_limits(limits));
     }
 
-    /// Sets a function that says, by the address of its sender, whether to discard the ClientHello of a new client without an answer
-    /// ([`dunlin::Endpoint::set_refusal`]). It must not use this endpoint.
+    /// Sets a function that says, by the address of its sender, whether to discard the ClientHello of a new
+    /// client without an answer ([`dunlin::Endpoint::set_refusal`]). It must not use this endpoint.
     pub fn set_refusal(&self, is_refused: impl Fn(SocketAddr) -> bool + Send + Sync + 'static) {
         self.handle.0.act(|state| state.endpoint.set_refusal(is_refused));
     }
 
-    /// Sets a function that says of each datagram, just before it is sent, whether to lose it instead. For tests of programs on bad
-    /// networks.
+    /// Sets a function that says of each datagram, just before it is sent, whether to lose it instead. For
+    /// tests of programs on bad networks.
     pub fn set_loss(&self, is_lost: impl FnMut() -> bool + Send + 'static) {
         self.handle.0.act(|state| state.loss = Some(Box::new(is_lost)));
     }
 
-    /// Waits for the next client that has proven its address, whose handshake has begun. The caller can drop the future without loss.
+    /// Waits for the next client that has proven its address, whose handshake has begun. The caller can drop
+    /// the future without loss.
     pub async fn accept(&self) -> DtlsIncoming {
         let begun = poll_fn(|cx| self.poll_incoming(cx)).await;
         DtlsIncoming { begun }
@@ -199,8 +206,9 @@ impl DtlsEndpoint {
     /// Connects to `server` at the address `peer`.
     ///
     /// # Examples
-    /// A client with connection IDs, whose association goes on when its address changes. It sends the server's ID, and asks for an empty
-    /// one, because its socket has only one association. Its datagrams have at most 256 bytes.
+    /// A client with connection IDs, whose association goes on when its address changes. It sends the
+    /// server's ID, and asks for an empty one, because its socket has only one association. Its datagrams
+    /// have at most 256 bytes.
     /// ```no_run
     /// use std::sync::Arc;
     ///
@@ -225,8 +233,8 @@ impl DtlsEndpoint {
     /// ```
     ///
     /// # Errors
-    /// The handshake failed or took longer than [`crate::DEFAULT_TIMEOUT`], there is an association with this address, or no interface
-    /// of [`Self::over`] is up.
+    /// The handshake failed or took longer than [`crate::DEFAULT_TIMEOUT`], there is an association with this
+    /// address, or no interface of [`Self::over`] is up.
     pub async fn connect(
         &self,
         config: &Arc<ClientConfig>,
@@ -269,7 +277,8 @@ impl fmt::Debug for DtlsEndpoint {
     }
 }
 
-/// A client that has begun a handshake. Its handshake continues by itself, except for questions. Dropping the value aborts it.
+/// A client that has begun a handshake. Its handshake continues by itself, except for questions. Dropping the
+/// value aborts it.
 pub struct DtlsIncoming {
     /// The association, or the address and the error of a handshake that has failed at once.
     begun: Result<Owned, (SocketAddr, dunlin::Error)>,

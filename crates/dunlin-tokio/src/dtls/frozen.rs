@@ -21,7 +21,8 @@ use crate::stream::HandshakeBytes;
 pub struct Frozen {
     /// The number of frozen associations.
     pub associations: usize,
-    /// Associations that could not be frozen: the peer's address and the reason. They continue here until the application closes them.
+    /// Associations that could not be frozen: the peer's address and the reason. They continue here until the
+    /// application closes them.
     pub left: Vec<(SocketAddr, dunlin::Error)>,
 }
 
@@ -37,22 +38,24 @@ pub struct Resumed {
 }
 
 impl DtlsEndpoint {
-    /// Freezes all associations ([`dunlin::Endpoint::freeze`]), and passes the bytes of each to `write`, which seals and stores them. The
-    /// endpoint accepts no more clients, whatever [`DtlsEndpoint::set_server`] says later. Calls of frozen associations report
-    /// [`dunlin::error::Misuse::Frozen`], and nothing is sealed for them any more. At most 32 datagrams that the socket has not taken
-    /// yet still leave.
+    /// Freezes all associations ([`dunlin::Endpoint::freeze`]), and passes the bytes of each to `write`,
+    /// which seals and stores them. The endpoint accepts no more clients, whatever
+    /// [`DtlsEndpoint::set_server`] says later. Calls of frozen associations report
+    /// [`dunlin::error::Misuse::Frozen`], and nothing is sealed for them any more. At most 32 datagrams that
+    /// the socket has not taken yet still leave.
     ///
-    /// It returns when `write` has taken everything, and occupies the endpoint meanwhile. Call it where blocking is allowed, for example
-    /// in [`tokio::task::spawn_blocking`].
+    /// It returns when `write` has taken everything, and occupies the endpoint meanwhile. Call it where
+    /// blocking is allowed, for example in [`tokio::task::spawn_blocking`].
     ///
     /// # Errors
-    /// The first error of `write`, after which no further association is frozen. Those that were frozen before are lost.
+    /// The first error of `write`, after which no further association is frozen. Those that were frozen
+    /// before are lost.
     pub fn freeze(&self, mut write: impl FnMut(&[u8]) -> io::Result<()>) -> io::Result<Frozen> {
         self.freeze_each(|_, bytes| write(bytes))
     }
 
-    /// Does the same, and names each association ([`DtlsAssociation::id`]) for an application that stores more about it. A further call
-    /// freezes those that the previous one has left and that can be frozen now.
+    /// Does the same, and names each association ([`DtlsAssociation::id`]) for an application that stores
+    /// more about it. A further call freezes those that the previous one has left and that can be frozen now.
     ///
     /// # Errors
     /// Those of [`Self::freeze`].
@@ -85,10 +88,11 @@ impl DtlsEndpoint {
         })
     }
 
-    /// An endpoint on this socket that continues connections which were thawed ([`DtlsConnection::thaw_server`],
-    /// [`DtlsConnection::thaw_client`]). It takes all of them in before it receives the first datagram, so a caller that binds the socket
-    /// before it thaws loses no record. The peers of the refused ones get a close_notify, as far as the socket takes it: once its buffer
-    /// is full, 256 more wait, and further ones are lost. So `limits` should have room for all.
+    /// An endpoint on this socket that continues connections which were thawed
+    /// ([`DtlsConnection::thaw_server`], [`DtlsConnection::thaw_client`]). It takes all of them in before it
+    /// receives the first datagram, so a caller that binds the socket before it thaws loses no record. The
+    /// peers of the refused ones get a close_notify, as far as the socket takes it: once its buffer is full,
+    /// 256 more wait, and further ones are lost. So `limits` should have room for all.
     ///
     /// # Errors
     /// The socket has no address.

@@ -39,9 +39,9 @@ impl DtlsOptions {
         self
     }
 
-    /// Chooses the configuration for a client by its ClientHello, which is not authenticated. `None` refuses the client, and so does a
-    /// reason ([`dunlin::error::PeerIncompatible`]) instead of `Ok(config)`, with its alert. The server's configuration must ask for the
-    /// choice ([`ServerConfig::with_profile_choice`]).
+    /// Chooses the configuration for a client by its ClientHello, which is not authenticated. `None` refuses
+    /// the client, and so does a reason ([`dunlin::error::PeerIncompatible`]) instead of `Ok(config)`, with
+    /// its alert. The server's configuration must ask for the choice ([`ServerConfig::with_profile_choice`]).
     #[must_use]
     pub fn with_profiles<C: Into<Answer>>(
         mut self,
@@ -51,9 +51,9 @@ impl DtlsOptions {
         self
     }
 
-    /// Chooses the configuration of every client that has an identity, for a server of [`dunlin::ServerProfiles`]. The profile that serves
-    /// the client must have at least the rank of this one. `None` refuses the client. For an asynchronous choice, answer the question
-    /// instead.
+    /// Chooses the configuration of every client that has an identity, for a server of
+    /// [`dunlin::ServerProfiles`]. The profile that serves the client must have at least the rank of this
+    /// one. `None` refuses the client. For an asynchronous choice, answer the question instead.
     #[must_use]
     pub fn with_client_profiles(
         mut self,
@@ -63,7 +63,8 @@ impl DtlsOptions {
         self
     }
 
-    /// Sets who answers questions that the configuration leaves open. Without answers, a question ends the handshake.
+    /// Sets who answers questions that the configuration leaves open. Without answers, a question ends the
+    /// handshake.
     #[must_use]
     pub fn with_answers(mut self, answers: impl Answers + 'static) -> Self {
         self.0.answers = Some(Arc::new(answers));
@@ -85,8 +86,8 @@ impl DtlsOptions {
         self
     }
 
-    /// Sets a function that is called when the association goes on over another path, or the system has no route to the server, as soon
-    /// as the application receives.
+    /// Sets a function that is called when the association goes on over another path, or the system has no
+    /// route to the server, as soon as the application receives.
     #[must_use]
     pub fn with_on_path(mut self, f: impl Fn(&PathEvent) + Send + Sync + 'static) -> Self {
         self.1 = Some(Arc::new(f));
@@ -221,7 +222,8 @@ fn give(owned: &Owned, id: QuestionId, answer: Answer) -> Result<(), dunlin::Err
         state.endpoint.update(owned.id, |connection| match connection.answer(now(), id, answer) {
             // The next step finds the error that ended the connection.
             Err(_) if connection.error().is_some() => Ok(()),
-            // The question came from a port of the server that turned out to be another one's (`dunlin::PortScheme::Ipc`).
+            // The question came from a port of the server that turned out to be another one's
+            // (`dunlin::PortScheme::Ipc`).
             Err(dunlin::Error::Misuse(Misuse::NoSuchQuestion)) => Ok(()),
             // The application's answer does not fit the question, so the peer gets internal_error.
             Err(misfit) => {

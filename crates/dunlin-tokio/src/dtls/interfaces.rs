@@ -14,11 +14,13 @@ use super::socket::Socket;
 /// A local interface over which a client sends: a device of the system, or an address.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Interface {
-    /// The device with this name, such as `eth0`, with whatever address it has. Only Linux has devices here. The endpoint sends over this
-    /// device alone if the program may bind a socket to a device, which Linux allows every program since version 5.7. Otherwise the
-    /// endpoint binds to the device's address, and the system's routes choose the device.
+    /// The device with this name, such as `eth0`, with whatever address it has. Only Linux has devices here.
+    /// The endpoint sends over this device alone if the program may bind a socket to a device, which Linux
+    /// allows every program since version 5.7. Otherwise the endpoint binds to the device's address, and the
+    /// system's routes choose the device.
     Device(String),
-    /// The device that has this address, while it has it. Systems other than Linux do not tell when the address goes.
+    /// The device that has this address, while it has it. Systems other than Linux do not tell when the
+    /// address goes.
     Address(IpAddr),
     /// Wherever the system sends to the server: another device, or another address, as routes change.
     Default,
@@ -54,8 +56,9 @@ pub(super) struct Place {
 }
 
 impl Interface {
-    /// Where a socket of this interface belongs now, for a peer of the same family as `peer`. `None` while the interface is down or has
-    /// no address. `present`: `None` if the system does not tell where addresses are.
+    /// Where a socket of this interface belongs now, for a peer of the same family as `peer`. `None` while
+    /// the interface is down or has no address. `present`: `None` if the system does not tell where addresses
+    /// are.
     fn place(&self, peer: SocketAddr, present: Option<&[Place]>) -> Option<Place> {
         let mut of_family =
             present.unwrap_or_default().iter().filter(|place| place.ip.is_ipv4() == peer.is_ipv4());
@@ -119,7 +122,8 @@ impl Home {
         let socket = UdpSocket::from_std(socket)?;
         #[cfg(target_os = "linux")]
         if let Some(device) = &place.device {
-            // Without this, the system may send over another device. Linux before 5.7 reserves it to privileged programs.
+            // Without this, the system may send over another device. Linux before 5.7 reserves it to
+            // privileged programs.
             let _ = socket.bind_device(Some(device.as_bytes()));
         }
         Ok(Self { local, place: Some(place), ..Self::new(socket)? })
@@ -147,7 +151,8 @@ impl Interfaces {
         self.list = list;
     }
 
-    /// The sockets that belong to the interfaces now, the best first. Sockets in `before` that still fit stay. `None` if nothing changes.
+    /// The sockets that belong to the interfaces now, the best first. Sockets in `before` that still fit
+    /// stay. `None` if nothing changes.
     pub(super) fn refresh(&mut self, before: &[Arc<Home>]) -> Option<Vec<Arc<Home>>> {
         self.refresh_in(before, places())
     }

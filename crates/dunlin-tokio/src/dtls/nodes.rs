@@ -1,4 +1,5 @@
-//! Several machines that serve the same clients: each passes on datagrams that belong to associations of another one.
+//! Several machines that serve the same clients: each passes on datagrams that belong to associations of
+//! another one.
 
 use std::io;
 use std::sync::{Arc, Weak};
@@ -12,18 +13,21 @@ use crate::clock::now;
 /// The first number by which the engine knows another node. Those of sockets are far below it.
 const NODES: u32 = 1 << 16;
 
-/// The other nodes: machines that serve the same clients as this endpoint, each with associations of its own. A client's datagrams may
-/// arrive at any of them. Its connection ID names the node that has its association ([`dunlin::NodeMask`]).
+/// The other nodes: machines that serve the same clients as this endpoint, each with associations of its own.
+/// A client's datagrams may arrive at any of them. Its connection ID names the node that has its association
+/// ([`dunlin::NodeMask`]).
 ///
 /// The endpoint calls these functions while it is locked, so they must neither block nor use it.
 pub trait OtherNodes: Send + Sync {
-    /// Offers a datagram without a connection ID of an association of this endpoint. Returns whether it belongs to another node. Then
-    /// the callee has passed it on with the client's address and the address that the client has asked ([`Path::source`]), to
-    /// [`DtlsEndpoint::receive_over`] at that node, or lost it.
+    /// Offers a datagram without a connection ID of an association of this endpoint. Returns whether it
+    /// belongs to another node. Then the callee has passed it on with the client's address and the address
+    /// that the client has asked ([`Path::source`]), to [`DtlsEndpoint::receive_over`] at that node, or lost
+    /// it.
     fn take(&self, path: Path, datagram: &[u8]) -> bool;
 
-    /// Lets this node send a datagram to a client whose datagrams arrive there ([`DtlsEndpoint::send_as_is`] at that node), from the
-    /// address that the client has asked. `false` if there is no such node; then the endpoint sends the datagram itself.
+    /// Lets this node send a datagram to a client whose datagrams arrive there ([`DtlsEndpoint::send_as_is`]
+    /// at that node), from the address that the client has asked. `false` if there is no such node; then the
+    /// endpoint sends the datagram itself.
     fn send_over(&self, node: u16, path: Path, datagram: &[u8]) -> bool;
 }
 
@@ -60,9 +64,10 @@ impl DtlsEndpoint {
         self.handle.0.act(|state| state.nodes = Some(nodes));
     }
 
-    /// Processes a datagram that another node has received over this path. The endpoint answers over this node, because a load
-    /// balancer or NAT expects answers from where it has sent the datagram. To the association, it is another path to its client, and
-    /// the client's address counts only after a check ([`dunlin::Migration`]) unless it is the present one.
+    /// Processes a datagram that another node has received over this path. The endpoint answers over this
+    /// node, because a load balancer or NAT expects answers from where it has sent the datagram. To the
+    /// association, it is another path to its client, and the client's address counts only after a check
+    /// ([`dunlin::Migration`]) unless it is the present one.
     ///
     /// Returns whether the datagram has the connection ID of an association here. Any other one is discarded.
     pub fn receive_over(&self, node: u16, path: Path, datagram: &[u8]) -> bool {

@@ -23,12 +23,14 @@ use crate::error::from_tls;
 /// The random bytes of a connection ID: enough to be unique, and hard to guess.
 const RANDOM_LEN: usize = 8;
 
-/// Several endpoints on one port, each with a socket and a task of its own (`SO_REUSEPORT`, on Linux only). The kernel spreads clients over
-/// the sockets by their address. If a client with a connection ID moves to another address, its datagrams may arrive at another socket. Its
-/// ID names the endpoint that has its association, which gets the datagrams.
+/// Several endpoints on one port, each with a socket and a task of its own (`SO_REUSEPORT`, on Linux only).
+/// The kernel spreads clients over the sockets by their address. If a client with a connection ID moves to
+/// another address, its datagrams may arrive at another socket. Its ID names the endpoint that has its
+/// association, which gets the datagrams.
 ///
-/// Associations without connection IDs are lost to the peer when its address changes, as at any endpoint, and also when the number of
-/// sockets on the port changes. The endpoints can freeze their associations ([`DtlsEndpoint::freeze`]), and [`Self::resume`] continues them.
+/// Associations without connection IDs are lost to the peer when its address changes, as at any endpoint, and
+/// also when the number of sockets on the port changes. The endpoints can freeze their associations
+/// ([`DtlsEndpoint::freeze`]), and [`Self::resume`] continues them.
 ///
 /// # Examples
 /// ```no_run
@@ -56,8 +58,8 @@ pub struct DtlsPort {
 }
 
 impl DtlsPort {
-    /// Binds `sockets` sockets, at least one and at most 255, to this address. `limits` are those of each endpoint. `node_len` is the
-    /// length in bytes of the node that [`Self::set_server`] names.
+    /// Binds `sockets` sockets, at least one and at most 255, to this address. `limits` are those of each
+    /// endpoint. `node_len` is the length in bytes of the node that [`Self::set_server`] names.
     ///
     /// # Errors
     /// The system cannot bind a socket to the address, for example because another user has one there.
@@ -74,10 +76,11 @@ impl DtlsPort {
         Ok(opened.run(BTreeMap::new()))
     }
 
-    /// Binds sockets as [`Self::bind`] does, and continues connections which were thawed ([`DtlsConnection::thaw_server`]). Each belongs to
-    /// the endpoint that its connection ID names, also if there were more sockets before. Datagrams for those without an ID are handed
-    /// over by the peer's address. `node` and `random` are those of [`Self::set_server`], for further IDs of these associations. The
-    /// sockets are bound before the first connection is taken from `connections`.
+    /// Binds sockets as [`Self::bind`] does, and continues connections which were thawed
+    /// ([`DtlsConnection::thaw_server`]). Each belongs to the endpoint that its connection ID names, also if
+    /// there were more sockets before. Datagrams for those without an ID are handed over by the peer's
+    /// address. `node` and `random` are those of [`Self::set_server`], for further IDs of these associations.
+    /// The sockets are bound before the first connection is taken from `connections`.
     ///
     /// # Errors
     /// The system cannot bind a socket to the address, or the node is too long.
@@ -130,8 +133,9 @@ impl DtlsPort {
         Ok(ResumedPort { port, associations, refused })
     }
 
-    /// Sets the configuration for new clients of all endpoints ([`DtlsEndpoint::set_server`]). Their connection IDs begin with `node`, which
-    /// names this server to a load balancer and may be empty. A byte follows that names the endpoint, and 8 random ones.
+    /// Sets the configuration for new clients of all endpoints ([`DtlsEndpoint::set_server`]). Their
+    /// connection IDs begin with `node`, which names this server to a load balancer and may be empty. A byte
+    /// follows that names the endpoint, and 8 random ones.
     ///
     /// # Errors
     /// `node` has another length than [`Self::bind`] was told, or is too long.
@@ -165,7 +169,8 @@ impl DtlsPort {
         self.endpoints.first().map(DtlsEndpoint::local_addr)
     }
 
-    /// The number of datagrams that arrived at another socket than that of their association, and were handed over.
+    /// The number of datagrams that arrived at another socket than that of their association, and were handed
+    /// over.
     pub fn handed_over(&self) -> u64 {
         self.endpoints.iter().map(|endpoint| endpoint.handle.0.handed_over()).sum()
     }
@@ -179,8 +184,8 @@ pub struct ResumedPort {
     pub port: DtlsPort,
     /// Its associations, for the application to serve.
     pub associations: Vec<DtlsAssociation>,
-    /// The peers of connections that the endpoints did not take in, and why ([`dunlin::Endpoint::adopt`]). A peer hears nothing if its
-    /// connection has IDs of another length than the port's.
+    /// The peers of connections that the endpoints did not take in, and why ([`dunlin::Endpoint::adopt`]). A
+    /// peer hears nothing if its connection has IDs of another length than the port's.
     pub refused: Vec<(SocketAddr, dunlin::Error)>,
 }
 

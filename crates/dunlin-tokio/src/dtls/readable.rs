@@ -1,4 +1,5 @@
-//! Which of many sockets can be read. A pool of ports has thousands, so a wake-up asks only those that have woken the task.
+//! Which of many sockets can be read. A pool of ports has thousands, so a wake-up asks only those that have
+//! woken the task.
 
 use std::future::poll_fn;
 use std::mem::take;
@@ -64,7 +65,8 @@ impl<S: Source> Readable<S> {
         Arc::ptr_eq(&self.sources, sources)
     }
 
-    /// Waits until sockets can be read, and returns them. The next call asks them again. The caller can drop the future without loss.
+    /// Waits until sockets can be read, and returns them. The next call asks them again. The caller can drop
+    /// the future without loss.
     pub(super) async fn ready(&mut self) -> Vec<Arc<S>> {
         poll_fn(|cx| self.poll(cx)).await
     }

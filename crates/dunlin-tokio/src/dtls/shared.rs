@@ -26,17 +26,19 @@ use super::watch::AddressWatch;
 use crate::clock::now;
 use crate::error::from_tls;
 
-/// The most datagrams of associations that the task receives before it lets other tasks act, and the most changes by them before it
-/// sends again.
+/// The most datagrams of associations that the task receives before it lets other tasks act, and the most
+/// changes by them before it sends again.
 const BATCH: usize = 64;
 
-/// The most clients whose handshake has failed at once and that the application has not seen. Further ones are only counted.
+/// The most clients whose handshake has failed at once and that the application has not seen. Further ones
+/// are only counted.
 const MAX_FAILED: usize = 64;
 
 /// The most sockets of interfaces whose addresses are remembered for reports.
 const MAX_REMEMBERED: usize = 16;
 
-/// How long the task waits before it looks again at the interfaces, if the system did not tell of them or gave no socket.
+/// How long the task waits before it looks again at the interfaces, if the system did not tell of them or
+/// gave no socket.
 const RETRY: Duration = Duration::from_secs(1);
 
 /// The sockets and the endpoint.
@@ -72,7 +74,8 @@ pub(super) fn owner(name: u8, endpoints: usize) -> usize {
 }
 
 impl Port {
-    /// The other endpoint to which the connection ID of a datagram leads, or without one its sender's address.
+    /// The other endpoint to which the connection ID of a datagram leads, or without one its sender's
+    /// address.
     fn other(&self, from: SocketAddr, datagram: &[u8]) -> Option<&Weak<Shared>> {
         let owner = match dunlin::connection_id(datagram, self.id_len) {
             Some(id) => owner(*id.get(self.at)?, self.endpoints.len()),
@@ -120,7 +123,8 @@ pub(super) struct State {
     senders: Vec<Waker>,
     /// Datagrams that the sockets have not taken yet.
     unsent: Unsent,
-    /// While the answers to a batch of datagrams gather, so that they leave together: how many changes may still add to them.
+    /// While the answers to a batch of datagrams gather, so that they leave together: how many changes may
+    /// still add to them.
     held: Option<usize>,
     /// Says of each datagram whether to lose it.
     pub(super) loss: Option<Box<dyn FnMut() -> bool + Send>>,
@@ -134,7 +138,8 @@ pub(super) struct State {
     servers: BTreeMap<SocketAddr, (AssociationId, bool)>,
     /// The servers' addresses and the sockets between which the system has no route now, and its error.
     outages: BTreeMap<(IpAddr, Local), io::ErrorKind>,
-    /// The tasks to wake, or to forget, without the lock: both can run code of the application, which may use the endpoint.
+    /// The tasks to wake, or to forget, without the lock: both can run code of the application, which may use
+    /// the endpoint.
     woken: Vec<Waker>,
 }
 
@@ -194,8 +199,8 @@ impl State {
         Ok(id)
     }
 
-    /// Takes in a thawed connection. Its number of a socket means nothing here, so it sends over the first one unless there is such a
-    /// socket.
+    /// Takes in a thawed connection. Its number of a socket means nothing here, so it sends over the first
+    /// one unless there is such a socket.
     pub(super) fn adopt(&mut self, mut connection: DtlsConnection) -> Result<AssociationId, dunlin::Error> {
         let locals = self.locals();
         // A client whose datagrams arrive at another node may still send them there.
@@ -251,8 +256,8 @@ impl State {
         self.sources.get_or_insert(sources);
     }
 
-    /// Follows a change of this machine's addresses: opens and closes sockets, and lets client associations speak from their new
-    /// address at once.
+    /// Follows a change of this machine's addresses: opens and closes sockets, and lets client associations
+    /// speak from their new address at once.
     pub(super) fn refresh(&mut self) {
         if let Some(interfaces) = &mut self.interfaces {
             let homes = interfaces.refresh(&self.homes);
@@ -333,7 +338,8 @@ impl State {
         self.homes.iter().filter(|home| blocked.contains(&home.local)).cloned().collect()
     }
 
-    /// Handles an error of the socket. An ICMP message only causes one if the socket is connected, and then belongs to that address.
+    /// Handles an error of the socket. An ICMP message only causes one if the socket is connected, and then
+    /// belongs to that address.
     fn note(&mut self, error: &io::Error) {
         let Some(peer) = self.homes.first().and_then(|home| home.socket.peer_addr()) else { return };
         if error.kind() != io::ErrorKind::ConnectionRefused {
@@ -346,7 +352,8 @@ impl State {
         }
     }
 
-    /// Handles a datagram to a server that the system cannot send for lack of a route. Tells the associations of the first one.
+    /// Handles a datagram to a server that the system cannot send for lack of a route. Tells the associations
+    /// of the first one.
     fn note_unsent(&mut self, error: &io::Error, lost: &Transmit) {
         use io::ErrorKind::{
             AddrNotAvailable, HostUnreachable, InvalidInput, NetworkDown, NetworkUnreachable,

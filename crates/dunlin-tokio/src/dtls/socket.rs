@@ -1,4 +1,5 @@
-//! A UDP socket that takes and gives several datagrams in one system call, and answers from the address that was asked.
+//! A UDP socket that takes and gives several datagrams in one system call, and answers from the address that
+//! was asked.
 
 use std::array;
 use std::io::{self, IoSliceMut};
@@ -12,21 +13,24 @@ use tokio::net::UdpSocket;
 
 use crate::addresses::plain;
 
-/// The room for one received datagram, or several that the kernel has joined, in bytes: the largest UDP payload.
+/// The room for one received datagram, or several that the kernel has joined, in bytes: the largest UDP
+/// payload.
 const MAX_DATAGRAM: usize = 65_536;
 
 /// The most datagrams that one system call takes.
 pub(super) const SEND_BATCH: usize = 32;
 
-/// The most datagrams that one system call gives, or groups of datagrams that the kernel has joined. A stranger's ClientHello costs some
-/// ten microseconds, and in a flood of them other tasks wait for all that one call has given. Some systems give one at a time.
+/// The most datagrams that one system call gives, or groups of datagrams that the kernel has joined. A
+/// stranger's ClientHello costs some ten microseconds, and in a flood of them other tasks wait for all that
+/// one call has given. Some systems give one at a time.
 const RECEIVE_BATCH: usize = if quinn_udp::BATCH_SIZE < 8 { quinn_udp::BATCH_SIZE } else { 8 };
 
 pub(super) struct Socket {
     socket: UdpSocket,
     batches: UdpSocketState,
     is_ipv6: bool,
-    /// Whether it is bound to the unspecified address, so that its datagrams can leave from any address of this machine.
+    /// Whether it is bound to the unspecified address, so that its datagrams can leave from any address of
+    /// this machine.
     is_wildcard: bool,
 }
 
@@ -78,8 +82,8 @@ impl Socket {
         self.socket.peer_addr().ok().map(plain)
     }
 
-    /// Ends the connection of the socket, which keeps its port. While it is connected, it sends only from the address that the system
-    /// chose then, also after the machine has lost that address.
+    /// Ends the connection of the socket, which keeps its port. While it is connected, it sends only from the
+    /// address that the system chose then, also after the machine has lost that address.
     #[cfg(target_os = "linux")]
     pub(super) fn disconnect(&self) -> io::Result<()> {
         let port = self.local_addr()?.port();
@@ -128,7 +132,8 @@ impl Socket {
         taken.ok()
     }
 
-    /// Receives the datagrams that are there, as many as one system call gives. Returns their number. Paths have no socket yet.
+    /// Receives the datagrams that are there, as many as one system call gives. Returns their number. Paths
+    /// have no socket yet.
     pub(super) fn receive(&self, buffers: &mut Buffers, mut f: impl FnMut(Path, &[u8])) -> io::Result<usize> {
         let mut metas = [RecvMeta::default(); RECEIVE_BATCH];
         let received = {
@@ -147,7 +152,8 @@ impl Socket {
                 f(path, bytes);
                 datagrams += 1;
             }
-            // The kernel joins datagrams of equal length between the same two addresses; the last one may be shorter.
+            // The kernel joins datagrams of equal length between the same two addresses; the last one may be
+            // shorter.
             for datagram in bytes.chunks(meta.stride.max(1)) {
                 f(path, datagram);
                 datagrams += 1;
@@ -173,7 +179,8 @@ impl Socket {
         }
     }
 
-    /// Sends datagrams, as many as one system call takes. Returns their number. An error is that of the first one.
+    /// Sends datagrams, as many as one system call takes. Returns their number. An error is that of the first
+    /// one.
     pub(super) fn send(&self, transmits: &[Transmit]) -> io::Result<usize> {
         let Some(first) = transmits.first() else { return Ok(0) };
         let source = first.source.filter(|_| self.is_wildcard);
@@ -184,7 +191,8 @@ impl Socket {
             _ => self.send_one(first, source),
         };
         match sent {
-            // This machine has lost the address, so the system chooses another one. Linux has two errors for that.
+            // This machine has lost the address, so the system chooses another one. Linux has two errors for
+            // that.
             Err(e) if source.is_some() && is_gone(&e) => self.send_one(first, None),
             sent => sent,
         }
@@ -259,7 +267,8 @@ fn is_gone(error: &io::Error) -> bool {
     matches!(error.kind(), AddrNotAvailable | InvalidInput | NetworkUnreachable)
 }
 
-/// Whether datagrams can leave from an address to which datagrams came: groups and networks have addresses, too.
+/// Whether datagrams can leave from an address to which datagrams came: groups and networks have addresses,
+/// too.
 fn is_source(ip: IpAddr) -> bool {
     let is_broadcast = matches!(ip, IpAddr::V4(ip) if ip.is_broadcast());
     !ip.is_multicast() && !ip.is_unspecified() && !is_broadcast

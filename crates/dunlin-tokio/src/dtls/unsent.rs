@@ -1,4 +1,5 @@
-//! Datagrams that the sockets have not taken yet: a queue for each socket, so that one that takes nothing stops no other.
+//! Datagrams that the sockets have not taken yet: a queue for each socket, so that one that takes nothing
+//! stops no other.
 
 use std::io;
 
@@ -11,14 +12,17 @@ pub(super) trait Outlet {
     /// The next datagram.
     fn next(&mut self) -> Option<Transmit>;
 
-    /// Sends datagrams over this socket. Returns how many of them are done with. An error is that of the first one.
+    /// Sends datagrams over this socket. Returns how many of them are done with. An error is that of the
+    /// first one.
     fn send(&mut self, local: Local, datagrams: &[Transmit]) -> io::Result<usize>;
 
-    /// Whether what waits for this socket, which takes nothing, may be lost so that other sockets go on: every association has left it
-    /// for another one, or it has associations of its own beside others at other ports.
+    /// Whether what waits for this socket, which takes nothing, may be lost so that other sockets go on:
+    /// every association has left it for another one, or it has associations of its own beside others at
+    /// other ports.
     fn may_lose(&self, local: Local) -> bool;
 
-    /// Takes note of an error of a socket. This datagram is lost, and the engine sends it again if it matters.
+    /// Takes note of an error of a socket. This datagram is lost, and the engine sends it again if it
+    /// matters.
     fn failed(&mut self, error: &io::Error, lost: &Transmit);
 }
 
@@ -41,8 +45,8 @@ impl Unsent {
         self.queues.iter().map(|queue| queue.local).collect()
     }
 
-    /// Whether another datagram may come. A socket that takes nothing keeps one batch; then the senders have to wait, unless the batch
-    /// may be lost.
+    /// Whether another datagram may come. A socket that takes nothing keeps one batch; then the senders have
+    /// to wait, unless the batch may be lost.
     fn has_room(&self) -> bool {
         let open = self.queues.iter().filter(|queue| !queue.is_blocked);
         let is_open = open.map(|queue| queue.waiting.len()).sum::<usize>() < SEND_BATCH;
@@ -76,7 +80,8 @@ impl Unsent {
                 Ok(sent) => drop(queue.waiting.drain(..sent.min(queue.waiting.len()))),
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
                     queue.is_blocked = true;
-                    // What waits for a dead interface, or for one port of a pool, must not stop what leaves over others.
+                    // What waits for a dead interface, or for one port of a pool, must not stop what leaves
+                    // over others.
                     if queue.waiting.len() >= SEND_BATCH && outlet.may_lose(queue.local) {
                         queue.waiting.clear();
                     }

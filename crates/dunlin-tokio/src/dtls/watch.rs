@@ -2,17 +2,19 @@
 
 use std::io;
 
-/// The kernel's notices about interfaces, addresses and routes, from a netlink socket. On systems without netlink there are none.
+/// The kernel's notices about interfaces, addresses and routes, from a netlink socket. On systems without
+/// netlink there are none.
 ///
-/// tokio has no type for netlink. `UnixDatagram` only polls and receives, so it also works with a netlink descriptor.
+/// tokio has no type for netlink. `UnixDatagram` only polls and receives, so it also works with a netlink
+/// descriptor.
 #[cfg(target_os = "linux")]
 pub(super) struct AddressWatch(tokio::net::UnixDatagram);
 
 #[cfg(target_os = "linux")]
 impl AddressWatch {
-    /// The groups RTMGRP_LINK, RTMGRP_IPV4_IFADDR and RTMGRP_IPV6_IFADDR of rtnetlink(7). DHCP adds the address first and the route
-    /// later, so also RTMGRP_IPV4_ROUTE and RTMGRP_IPV6_ROUTE; and for rules between routing tables RTMGRP_IPV4_RULE and
-    /// RTNLGRP_IPV6_RULE.
+    /// The groups RTMGRP_LINK, RTMGRP_IPV4_IFADDR and RTMGRP_IPV6_IFADDR of rtnetlink(7). DHCP adds the
+    /// address first and the route later, so also RTMGRP_IPV4_ROUTE and RTMGRP_IPV6_ROUTE; and for rules
+    /// between routing tables RTMGRP_IPV4_RULE and RTNLGRP_IPV6_RULE.
     const GROUPS: u32 = 0x1 | 0x10 | 0x100 | 0x40 | 0x400 | 0x80 | 0x4_0000;
 
     /// Opens the socket.
@@ -29,7 +31,8 @@ impl AddressWatch {
         Ok(Self(tokio::net::UnixDatagram::from_std(socket.into())?))
     }
 
-    /// Waits until something has changed. What it was, [`super::interfaces`] asks the system: notices can be lost.
+    /// Waits until something has changed. What it was, [`super::interfaces`] asks the system: notices can be
+    /// lost.
     pub(super) async fn changed(&self) {
         let mut has_changed = false;
         let mut notice = [0; 8192];

@@ -1,9 +1,10 @@
-//! Finds the signed paths from a peer's certificate to a trust anchor, within limits that no peer can raise. webpki then validates
-//! such a path, without a second verification of its signatures.
+//! Finds the signed paths from a peer's certificate to a trust anchor, within limits that no peer can raise.
+//! webpki then validates such a path, without a second verification of its signatures.
 //!
-//! webpki searches for paths, too, but a caller cannot bound that search: it verifies up to 100 signatures and takes up to 200,000
-//! steps. This search orders the candidates by their key identifiers, and verifies a signature only where the names lead to a trust
-//! anchor. A peer invents names and identifiers as it likes, so they save work but never allow more.
+//! webpki searches for paths, too, but a caller cannot bound that search: it verifies up to 100 signatures
+//! and takes up to 200,000 steps. This search orders the candidates by their key identifiers, and verifies a
+//! signature only where the names lead to a trust anchor. A peer invents names and identifiers as it likes,
+//! so they save work but never allow more.
 
 use alloc::vec::Vec;
 
@@ -24,14 +25,16 @@ const MAX_RSA_BITS: usize = 8192;
 /// The most certificates beside the leaf that the search reads. A Certificate message has fewer.
 const MAX_READ: usize = 64;
 
-/// The most certificates of a peer that the search considers: a leaf, webpki's six CAs, and cross-certificates of five of them.
+/// The most certificates of a peer that the search considers: a leaf, webpki's six CAs, and
+/// cross-certificates of five of them.
 const MAX_CERTIFICATES: usize = 12;
 
-/// The most certificates with one subject and key identifier: a CA's own certificate and a cross-certificate (RFC 5280 §3.2).
+/// The most certificates with one subject and key identifier: a CA's own certificate and a cross-certificate
+/// (RFC 5280 §3.2).
 const MAX_OF_ONE_KEY: usize = 2;
 
-/// The most signatures of a peer's certificates that this side verifies: those of a leaf and webpki's six CAs, and one with a
-/// wrong key.
+/// The most signatures of a peer's certificates that this side verifies: those of a leaf and webpki's six
+/// CAs, and one with a wrong key.
 const MAX_VERIFICATIONS: usize = 8;
 
 /// The most CAs in a path, as in webpki.
@@ -124,15 +127,16 @@ impl SignatureVerificationAlgorithm for Known<'_> {
     }
 }
 
-/// Validates a signed path: the CAs from the leaf upwards, the trust anchor, and the algorithms with which webpki must check it.
+/// Validates a signed path: the CAs from the leaf upwards, the trust anchor, and the algorithms with which
+/// webpki must check it.
 pub(super) type Validate<'v> = &'v mut dyn FnMut(
     &[CertificateDer<'_>],
     &TrustAnchor<'_>,
     &[&dyn SignatureVerificationAlgorithm],
 ) -> Result<(), AuthenticationFailure>;
 
-/// Searches for a signed path from the leaf of `chain` that `validate` accepts. Returns the key of the leaf's issuer, a
-/// SubjectPublicKeyInfo without its header.
+/// Searches for a signed path from the leaf of `chain` that `validate` accepts. Returns the key of the leaf's
+/// issuer, a SubjectPublicKeyInfo without its header.
 pub(super) fn search<'c>(
     algorithms: Algorithms<'c>,
     anchors: &'c [Anchor],
@@ -172,7 +176,8 @@ pub(super) fn search<'c>(
     })
 }
 
-/// The certificates on a path of names from the leaf to a trust anchor, as far as the limits allow, and whether some are left out.
+/// The certificates on a path of names from the leaf to a trust anchor, as far as the limits allow, and
+/// whether some are left out.
 fn candidates<'c>(
     leaf: &Candidate<'c>,
     anchors: &[Anchor],
@@ -197,7 +202,8 @@ fn candidates<'c>(
     (kept, is_cut)
 }
 
-/// The candidates that steps of `leads` reach from those of `starts`, one bit for each of at most [`MAX_READ`].
+/// The candidates that steps of `leads` reach from those of `starts`, one bit for each of at most
+/// [`MAX_READ`].
 fn reachable(
     all: &[Candidate<'_>],
     starts: &dyn Fn(&Candidate<'_>) -> bool,
@@ -247,7 +253,8 @@ impl<'c> Search<'c> {
         roots.sort_by_key(|root| current.rank(root.key_id.as_deref()));
         for (i, root) in roots.into_iter().enumerate() {
             let key = &*root.trust.subject_public_key_info;
-            // The administrator chose the number of trust anchors with one name. So the wrong ones do not count, each of them once.
+            // The administrator chose the number of trust anchors with one name. So the wrong ones do not
+            // count, each of them once.
             let is_spared = i > 0 && !self.spared.contains(&key);
             if is_spared {
                 self.spared.push(key);
@@ -281,7 +288,8 @@ impl<'c> Search<'c> {
         None
     }
 
-    /// Whether `key` has signed the certificate. Each signature is verified once. It counts unless it is spared.
+    /// Whether `key` has signed the certificate. Each signature is verified once. It counts unless it is
+    /// spared.
     fn is_signed(&mut self, certificate: &Candidate<'c>, key: &'c [u8], is_spared: bool) -> bool {
         let Some((_, key_algorithm, rest)) = tlv(key) else { return false };
         let Some(bits) = bit_string(rest) else { return false };
@@ -360,7 +368,8 @@ fn bad_signature(anchors: &[Anchor], chain: &[CertificateDer<'_>]) -> Authentica
     }
 }
 
-/// The length in bits of a too short RSA key; `None` for other keys. `key` is the SubjectPublicKeyInfo without its header.
+/// The length in bits of a too short RSA key; `None` for other keys. `key` is the SubjectPublicKeyInfo
+/// without its header.
 pub(super) fn short_rsa(key: &[u8]) -> Option<usize> {
     let (modulus, _) = rsa(key)?;
     let bits = bits(modulus);
@@ -379,7 +388,8 @@ pub(super) fn is_usual_rsa(key: &[u8]) -> Option<bool> {
 
 /// Modulus and exponent of an RSA key, each as the content of an INTEGER; `None` for other keys.
 fn rsa(key: &[u8]) -> Option<(&[u8], &[u8])> {
-    // The OBJECT IDENTIFIERs of PKCS #1 up to the last byte: 1 is rsaEncryption, 10 id-RSASSA-PSS (RFC 8017 §A).
+    // The OBJECT IDENTIFIERs of PKCS #1 up to the last byte: 1 is rsaEncryption, 10 id-RSASSA-PSS (RFC 8017
+    // §A).
     const PKCS1: &[u8] = &[6, 9, 0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 1];
     let (_, algorithm, rest) = tlv(key)?;
     if !matches!(algorithm.strip_prefix(PKCS1)?, [1 | 10, ..]) {
@@ -419,7 +429,8 @@ mod tests {
 
     #[test]
     fn finds_short_rsa_and_rsa_pss_keys() {
-        /// The last byte of the OID 1.2.840.113549.1.1.*: rsaEncryption, id-RSASSA-PSS, sha256WithRSAEncryption.
+        /// The last byte of the OID 1.2.840.113549.1.1.*: rsaEncryption, id-RSASSA-PSS,
+        /// sha256WithRSAEncryption.
         const TYPES: [(u8, Option<usize>); 3] = [(1, Some(1024)), (10, Some(1024)), (11, None)];
         for (last, bits) in TYPES {
             let modulus = [&[2, 0x81, 0x81, 0, 0x80][..], &[1; 127]].concat();

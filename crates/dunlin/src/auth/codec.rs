@@ -15,8 +15,8 @@
 //!          length
 //! ```
 //!
-//! The key, and the time until which the identity is good, are beside the identity. The length of a text or key takes one byte if
-//! it is below 128; otherwise it takes two bytes with the first bit set.
+//! The key, and the time until which the identity is good, are beside the identity. The length of a text or
+//! key takes one byte if it is below 128; otherwise it takes two bytes with the first bit set.
 
 use alloc::borrow::Cow;
 use alloc::boxed::Box;
@@ -53,7 +53,8 @@ pub(crate) struct KeyForm {
     pub(crate) after: &'static [u8],
 }
 
-/// The kinds of keys that are stored without their constant parts, by their numbers, which start at 1: append only.
+/// The kinds of keys that are stored without their constant parts, by their numbers, which start at 1: append
+/// only.
 pub(crate) const KEY_FORMS: [KeyForm; 4] = [
     // P-256, uncompressed (RFC 5480 §2).
     KeyForm {
@@ -78,7 +79,8 @@ pub(crate) const KEY_FORMS: [KeyForm; 4] = [
     },
 ];
 
-/// The number of the key's form and the variable part of the key. A key without a form has number 0 and is kept whole.
+/// The number of the key's form and the variable part of the key. A key without a form has number 0 and is
+/// kept whole.
 pub(crate) fn abridged(key: &[u8]) -> (u8, &[u8]) {
     let of = |form: &KeyForm| {
         let rest = key.strip_prefix(form.before)?.strip_suffix(form.after)?;
@@ -307,8 +309,9 @@ pub(crate) fn write(w: &mut Writer, identity: &PeerIdentity) -> Result<(), Error
     }
 }
 
-/// Reads the identity after `head`, without a chain. `key` is the peer's key, which raw keys need, and `not_after_s` the time
-/// until which the identity is good. `None` if the head tells that there is no identity.
+/// Reads the identity after `head`, without a chain. `key` is the peer's key, which raw keys need, and
+/// `not_after_s` the time until which the identity is good. `None` if the head tells that there is no
+/// identity.
 pub(crate) fn read(
     r: &mut Reader<'_>,
     head: Head,

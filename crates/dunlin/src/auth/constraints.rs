@@ -1,5 +1,6 @@
-//! Name constraints (RFC 5280 §4.2.1.10) for the names that webpki does not compare: URIs, and e-mail addresses and host names in the
-//! subject. Without these checks, a CA for some names could certify any other as such a name.
+//! Name constraints (RFC 5280 §4.2.1.10) for the names that webpki does not compare: URIs, and e-mail
+//! addresses and host names in the subject. Without these checks, a CA for some names could certify any other
+//! as such a name.
 
 use alloc::vec::Vec;
 use core::cell::Cell;
@@ -16,8 +17,9 @@ const EMAIL_ADDRESS: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 9, 1];
 const RFC822_NAME: u8 = 0x81;
 const DNS_NAME: u8 = 0x82;
 
-/// Checks the names below each authority of a path that has constraints. Returns whether the leaf's common name may be an identity: a
-/// common name that looks like no host name to this check could still look like one to an application.
+/// Checks the names below each authority of a path that has constraints. Returns whether the leaf's common
+/// name may be an identity: a common name that looks like no host name to this check could still look like
+/// one to an application.
 pub(super) fn check(path: &VerifiedPath<'_>) -> Result<bool, Error> {
     let leaf = path.end_entity();
     let mut is_identity = true;
@@ -28,7 +30,8 @@ pub(super) fn check(path: &VerifiedPath<'_>) -> Result<bool, Error> {
             let (_, constraints, _) = tlv(constraints).ok_or(Error::BadDer)?;
             is_identity &= obey(leaf, &below, constraints)?;
         }
-        // RFC 5280 §6.1.3 (b): they do not apply to self-issued certificates other than the last one of the path.
+        // RFC 5280 §6.1.3 (b): they do not apply to self-issued certificates other than the last one of the
+        // path.
         if authority.issuer() != authority.subject() {
             below.push(authority);
         }
@@ -39,8 +42,8 @@ pub(super) fn check(path: &VerifiedPath<'_>) -> Result<bool, Error> {
     Ok(is_identity)
 }
 
-/// Checks the names of the certificates below an authority against its constraints. Returns whether they leave the leaf's common name
-/// an identity.
+/// Checks the names of the certificates below an authority against its constraints. Returns whether they
+/// leave the leaf's common name an identity.
 fn obey(leaf: &Cert<'_>, below: &[&Cert<'_>], constraints: &[u8]) -> Result<bool, Error> {
     // No constraint is compared with a URI: process the constraint or reject the certificate.
     if leaf.valid_uri_names().next().is_some() {
@@ -57,8 +60,8 @@ fn obey(leaf: &Cert<'_>, below: &[&Cert<'_>], constraints: &[u8]) -> Result<bool
             })?;
         }
     }
-    // As OpenSSL: a common name is a host name only if there is no dNSName, and if it looks like one. Beside a dNSName that can be read,
-    // it is no identity (`X509Identity`).
+    // As OpenSSL: a common name is a host name only if there is no dNSName, and if it looks like one. Beside
+    // a dNSName that can be read, it is no identity (`X509Identity`).
     if leaf.valid_dns_names().next().is_some() {
         return Ok(true);
     }
@@ -81,7 +84,8 @@ fn obey(leaf: &Cert<'_>, below: &[&Cert<'_>], constraints: &[u8]) -> Result<bool
     Ok(is_checked || !is_constrained.get())
 }
 
-/// Checks a name of the kind `tag`. `is_within` compares it with the base of a subtree, and learns whether that is an excluded one.
+/// Checks a name of the kind `tag`. `is_within` compares it with the base of a subtree, and learns whether
+/// that is an excluded one.
 fn allow(constraints: &[u8], tag: u8, is_within: &dyn Fn(&[u8], bool) -> bool) -> Result<(), Error> {
     /// permittedSubtrees [0] and excludedSubtrees [1].
     const PERMITTED: u8 = 0xa0;
@@ -116,7 +120,8 @@ fn mailbox(address: &[u8]) -> Option<(&[u8], &[u8])> {
     Some((address.get(..at)?, address.get(at + 1..)?))
 }
 
-/// Whether an address is within a base: a mailbox, a host, or all hosts of a domain, which begins with a period.
+/// Whether an address is within a base: a mailbox, a host, or all hosts of a domain, which begins with a
+/// period.
 fn is_email_within((local, host): (&[u8], &[u8]), base: &[u8]) -> bool {
     match (mailbox(base), base.first()) {
         // RFC 5321 §2.4: only the local part may have a case.
@@ -145,7 +150,8 @@ fn is_suffix(name: &[u8], end: &[u8]) -> bool {
     at.and_then(|at| name.get(at..)).is_some_and(|tail| tail.eq_ignore_ascii_case(end))
 }
 
-/// Whether a common name looks like a host name to OpenSSL: at least two labels of letters, digits, `_`, and hyphens inside.
+/// Whether a common name looks like a host name to OpenSSL: at least two labels of letters, digits, `_`, and
+/// hyphens inside.
 fn is_host_name(name: &[u8]) -> bool {
     let is_label = |label: &[u8]| {
         let is_plain = |byte: &u8| byte.is_ascii_alphanumeric() || *byte == b'_';
@@ -156,8 +162,8 @@ fn is_host_name(name: &[u8]) -> bool {
     name.contains(&b'.') && name.split(|byte| *byte == b'.').all(is_label)
 }
 
-/// A text in ASCII, without a final period; other characters are question marks. `None` if its type is unknown, or if it contains a
-/// zero, which ends a text for some readers.
+/// A text in ASCII, without a final period; other characters are question marks. `None` if its type is
+/// unknown, or if it contains a zero, which ends a text for some readers.
 fn characters(tag: u8, text: &[u8]) -> Option<Vec<u8>> {
     let width = match tag {
         // UTF8String, PrintableString, TeletexString and IA5String.

@@ -1,5 +1,5 @@
-//! Verifiable credentials and bare decentralised identifiers (docs/identity.md). The engine carries them; it reads neither. A
-//! [`super::Verifier`] does that, for example the one of the crate `dunlin-identity`.
+//! Verifiable credentials and bare decentralised identifiers (docs/identity.md). The engine carries them; it
+//! reads neither. A [`super::Verifier`] does that, for example the one of the crate `dunlin-identity`.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -11,21 +11,23 @@ use crate::message::{MAX_IDENTIFIER, MAX_VERIFIABLE_CREDENTIAL};
 use crate::sync::Arc;
 use crate::wire::{DidMethod, ExtensionType};
 
-/// A verifiable credential that this side shows, in TLS 1.3 and DTLS 1.3: as a certificate (draft-vesco-vcauthtls), or in the message VC
-/// ([`crate::SsiMessages`]).
+/// A verifiable credential that this side shows, in TLS 1.3 and DTLS 1.3: as a certificate
+/// (draft-vesco-vcauthtls), or in the message VC ([`crate::SsiMessages`]).
 #[derive(Clone, Debug)]
 pub struct VerifiableCredential {
     /// The credential, at most 16 KiB.
     pub bytes: Vec<u8>,
-    /// The method of the identifier that it is about. This side sends it only to a peer that resolves the method.
+    /// The method of the identifier that it is about. This side sends it only to a peer that resolves the
+    /// method.
     pub did_method: DidMethod,
-    /// What a peer that trusts the issuer writes into certificate_authorities. Of several suitable credentials this side prefers
-    /// one whose issuer the peer has named.
+    /// What a peer that trusts the issuer writes into certificate_authorities. Of several suitable
+    /// credentials this side prefers one whose issuer the peer has named.
     pub issuer: Option<Vec<u8>>,
-    /// Where the proof of what the identifier resolves to comes from. Without it the peer asks a registry, or uses what it knows.
+    /// Where the proof of what the identifier resolves to comes from. Without it the peer asks a registry, or
+    /// uses what it knows.
     pub proofs: Option<Arc<dyn DidProofs>>,
-    /// The status lists of the issuer, at most 16 KiB in the form that verifiers read. This side sends them to peers that accept them, so
-    /// that these need not fetch them. Empty if there are none.
+    /// The status lists of the issuer, at most 16 KiB in the form that verifiers read. This side sends them
+    /// to peers that accept them, so that these need not fetch them. Empty if there are none.
     pub status: Vec<u8>,
 }
 
@@ -46,11 +48,11 @@ impl AcceptedStaples {
     }
 }
 
-/// The source of stapled proofs, which its owner keeps fresh while the credential is in use. The handshake waits for it, so it must
-/// not block.
+/// The source of stapled proofs, which its owner keeps fresh while the credential is in use. The handshake
+/// waits for it, so it must not block.
 pub trait DidProofs: Send + Sync + fmt::Debug {
-    /// The newest proof that a peer with these registries accepts, at most 16 KiB. `None` if there is none; the peer then resolves
-    /// the identifier itself.
+    /// The newest proof that a peer with these registries accepts, at most 16 KiB. `None` if there is none;
+    /// the peer then resolves the identifier itself.
     fn latest(&self, accepted: &[KnownRegistry]) -> Option<Vec<u8>>;
 }
 
@@ -78,9 +80,11 @@ impl VerifiableCredential {
 pub struct Identifier {
     /// The identifier, `did:` and so on, at most 2048 bytes.
     pub did: String,
-    /// Its method, which has a number in ssi_parameters. This side sends it only to a peer that resolves the method.
+    /// Its method, which has a number in ssi_parameters. This side sends it only to a peer that resolves the
+    /// method.
     pub did_method: DidMethod,
-    /// Where the proof of what it resolves to comes from. Without it the peer asks a registry, or uses what it knows.
+    /// Where the proof of what it resolves to comes from. Without it the peer asks a registry, or uses what
+    /// it knows.
     pub proofs: Option<Arc<dyn DidProofs>>,
 }
 

@@ -15,7 +15,8 @@ pub(super) fn seconds(tag: u8, time: &[u8]) -> Option<u64> {
     };
     let (month, day) = (number(at, 2)?, number(at + 2, 2)?);
     let (hour, minute, second) = (number(at + 4, 2)?, number(at + 6, 2)?, number(at + 8, 2)?);
-    // Counts days in the Gregorian calendar with years that begin in March, so that a leap day is the last day.
+    // Counts days in the Gregorian calendar with years that begin in March, so that a leap day is the last
+    // day.
     let (y, m) = if month > 2 { (year, month - 3) } else { (year.checked_sub(1)?, month + 9) };
     let days = y * 365 + y / 4 - y / 100 + y / 400 + (m * 153 + 2) / 5 + day;
     let days = days.checked_sub(719_469)?;

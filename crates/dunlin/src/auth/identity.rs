@@ -16,7 +16,8 @@ use crate::crypto::Hash;
 use crate::error::{Error, Misuse};
 use crate::wire::{CertificateType, Reader, Writer};
 
-/// The peer's identity and how the peer proved it. The engine reveals it only after it has verified the peer's Finished.
+/// The peer's identity and how the peer proved it. The engine reveals it only after it has verified the
+/// peer's Finished.
 #[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PeerIdentity {
@@ -52,7 +53,8 @@ pub struct OtherIdentity {
 }
 
 impl OtherIdentity {
-    /// An identity in a certificate of this type. Equal identities have equal `id`; `text` shows it in logs. The engine adds the rest.
+    /// An identity in a certificate of this type. Equal identities have equal `id`; `text` shows it in logs.
+    /// The engine adds the rest.
     ///
     /// # Errors
     /// `id` has more than [`MAX_OTHER_ID`] bytes, or `text` more than [`MAX_OTHER_TEXT`].
@@ -64,8 +66,8 @@ impl OtherIdentity {
         Self::decoded(certificate_type, [0; 32], id.into(), text.into())
     }
 
-    /// Adds what the verifier knows beside the identity. Sessions and entries of the handshake cache keep it; it plays no part in
-    /// comparisons.
+    /// Adds what the verifier knows beside the identity. Sessions and entries of the handshake cache keep it;
+    /// it plays no part in comparisons.
     ///
     /// # Errors
     /// It has more than [`MAX_OTHER_DETAILS`] bytes.
@@ -118,7 +120,8 @@ impl OtherIdentity {
         &self.key_fingerprint
     }
 
-    /// The entries of the peer's Certificate message. Empty after a resumption by a stateless ticket and after a cached handshake.
+    /// The entries of the peer's Certificate message. Empty after a resumption by a stateless ticket and
+    /// after a cached handshake.
     pub fn entries(&self) -> &[CertificateDer<'static>] {
         &self.entries
     }
@@ -130,10 +133,11 @@ impl OtherIdentity {
 pub struct PskIdentity {
     /// The PSK identity as sent on the wire.
     pub identity: Vec<u8>,
-    /// The name of the device that has the key, if this side set one ([`Psk::with_name`]). After a resumption and a thaw it is the key's
-    /// current name, if this side still has the key.
+    /// The name of the device that has the key, if this side set one ([`Psk::with_name`]). After a resumption
+    /// and a thaw it is the key's current name, if this side still has the key.
     pub name: Option<String>,
-    /// Whether [`Self::name`] is known. A ticket does not carry the name, so it is unknown until this side has looked the key up.
+    /// Whether [`Self::name`] is known. A ticket does not carry the name, so it is unknown until this side
+    /// has looked the key up.
     pub is_name_known: bool,
     /// Identifies the key itself: another key under the same identity is not the same proof.
     pub(crate) digest: [u8; PSK_DIGEST_LEN],
@@ -192,8 +196,8 @@ impl fmt::Debug for PskIdentity {
     }
 }
 
-/// A subject alternative name (RFC 5280 §4.2.1.6). The kinds are distinct: a URI can have the text of any DNS name, but a
-/// CA's constraints on DNS names do not apply to URIs.
+/// A subject alternative name (RFC 5280 §4.2.1.6). The kinds are distinct: a URI can have the text of any DNS
+/// name, but a CA's constraints on DNS names do not apply to URIs.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum SubjectName {
@@ -244,34 +248,40 @@ impl fmt::Display for SubjectName {
 /// The identity in a certificate chain.
 #[derive(Clone, PartialEq, Eq)]
 pub struct X509Identity {
-    /// The chain as received, leaf first. Empty after a resumption by a stateless ticket, which does not carry the chain.
+    /// The chain as received, leaf first. Empty after a resumption by a stateless ticket, which does not
+    /// carry the chain.
     pub chain: Vec<CertificateDer<'static>>,
     /// The leaf's DNS names, then its URIs.
     pub names: Vec<SubjectName>,
-    /// The common name of a leaf without such names and with only one. It is `None`, too, below an authority that constrains DNS names,
-    /// if it contains a period but is no host name: no constraint was compared with it. Clients must not verify servers by it (RFC 9525 §2).
+    /// The common name of a leaf without such names and with only one. It is `None`, too, below an authority
+    /// that constrains DNS names, if it contains a period but is no host name: no constraint was compared
+    /// with it. Clients must not verify servers by it (RFC 9525 §2).
     pub common_name: Option<String>,
     /// SHA-256 of the leaf. The engine sets it.
     pub fingerprint: [u8; 32],
-    /// When the first certificate of the chain expires, or the verdict on it ends, in seconds since 1970. No session resumes after it.
-    /// The engine sets it.
+    /// When the first certificate of the chain expires, or the verdict on it ends, in seconds since 1970. No
+    /// session resumes after it. The engine sets it.
     pub not_after_s: u64,
-    /// Subject, issuer, e-mail addresses and the issuer's key of the leaf, if the profile keeps them ([`crate::ProfileBuilder::x509_details`]).
+    /// Subject, issuer, e-mail addresses and the issuer's key of the leaf, if the profile keeps them
+    /// ([`crate::ProfileBuilder::x509_details`]).
     pub details: Option<Box<X509Details>>,
 }
 
 /// The longest [`X509Details`], in bytes. A certificate with longer names has none.
 pub const MAX_X509_DETAILS: usize = 2048;
 
-/// What a policy may need of a leaf beside its names. Unlike the chain, sessions and entries of the handshake cache keep it.
+/// What a policy may need of a leaf beside its names. Unlike the chain, sessions and entries of the handshake
+/// cache keep it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct X509Details {
-    /// Issuer, subject, and each rfc822Name of subjectAltName, as DER elements, and the digest of the issuer's key as an OCTET STRING.
+    /// Issuer, subject, and each rfc822Name of subjectAltName, as DER elements, and the digest of the
+    /// issuer's key as an OCTET STRING.
     der: Vec<u8>,
 }
 
 impl X509Details {
-    /// The tags of the elements behind issuer and subject: rfc822Name [1] (RFC 5280 §4.2.1.6), and OCTET STRING.
+    /// The tags of the elements behind issuer and subject: rfc822Name [1] (RFC 5280 §4.2.1.6), and OCTET
+    /// STRING.
     const EMAIL: u8 = 0x81;
     const ISSUER_KEY: u8 = 0x04;
 
@@ -309,8 +319,9 @@ impl X509Details {
         self.contents(Self::EMAIL).filter_map(|content| core::str::from_utf8(content).ok())
     }
 
-    /// SHA-256 of the SubjectPublicKeyInfo of the authority that issued the leaf, on the path that this side verified in the full
-    /// handshake. `None` if it is not known: the caller has verified the chain, or the session was kept by an older version.
+    /// SHA-256 of the SubjectPublicKeyInfo of the authority that issued the leaf, on the path that this side
+    /// verified in the full handshake. `None` if it is not known: the caller has verified the chain, or the
+    /// session was kept by an older version.
     pub fn issuer_key(&self) -> Option<&[u8; 32]> {
         self.contents(Self::ISSUER_KEY).next()?.try_into().ok()
     }
@@ -344,8 +355,8 @@ impl PeerIdentity {
         }
     }
 
-    /// A number that tells identities apart, for [`crate::places::Places`]: it is the same for the same proof of the same identity. A peer
-    /// cannot choose it, unless trust accepts every raw key.
+    /// A number that tells identities apart, for [`crate::places::Places`]: it is the same for the same proof
+    /// of the same identity. A peer cannot choose it, unless trust accepts every raw key.
     pub fn label(&self) -> u64 {
         let first = |digest: &[u8]| digest.first_chunk().map_or(0, |chunk| u64::from_be_bytes(*chunk));
         match self {
@@ -356,7 +367,8 @@ impl PeerIdentity {
         }
     }
 
-    /// The entries of the peer's Certificate message, if the identity has them. A raw key is its own entry, and is not among them.
+    /// The entries of the peer's Certificate message, if the identity has them. A raw key is its own entry,
+    /// and is not among them.
     pub(crate) fn entries(&self) -> &[CertificateDer<'static>] {
         match self {
             Self::X509(id) => &id.chain,
@@ -384,7 +396,8 @@ impl PeerIdentity {
         *own = entries;
     }
 
-    /// Adds what the engine knows about a verified peer: the entries of its Certificate message, its key, and the end of its validity.
+    /// Adds what the engine knows about a verified peer: the entries of its Certificate message, its key, and
+    /// the end of its validity.
     pub(super) fn complete(
         &mut self,
         entries: Vec<CertificateDer<'static>>,
@@ -403,7 +416,8 @@ impl PeerIdentity {
         }
     }
 
-    /// Whether both are the same proof of the same identity. It ignores the chain, which stateless tickets do not carry.
+    /// Whether both are the same proof of the same identity. It ignores the chain, which stateless tickets do
+    /// not carry.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::X509(a), Self::X509(b)) => a.fingerprint == b.fingerprint,

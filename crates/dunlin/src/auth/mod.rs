@@ -1,5 +1,5 @@
-//! Authentication: the credentials by which a side proves its identity, and the trust in the peer's credentials. Each way
-//! of authentication has a file.
+//! Authentication: the credentials by which a side proves its identity, and the trust in the peer's
+//! credentials. Each way of authentication has a file.
 
 use crate::sync::Arc;
 use alloc::string::String;
@@ -44,7 +44,8 @@ pub use x509::{Anchor, X509Trust};
 pub enum PrivateKey {
     /// The engine signs with this key.
     Here(Arc<dyn SigningKey>),
-    /// The key is in hardware or on another machine. The connection asks the caller by [`crate::Question::Sign`].
+    /// The key is in hardware or on another machine. The connection asks the caller by
+    /// [`crate::Question::Sign`].
     Elsewhere {
         /// The schemes that the key can sign with, in order of preference.
         schemes: Vec<SignatureScheme>,
@@ -92,7 +93,8 @@ pub enum Credential {
     Verifiable {
         /// The credential.
         credential: VerifiableCredential,
-        /// The private key of the identifier that the credential is about. The engine cannot check that it belongs to it.
+        /// The private key of the identifier that the credential is about. The engine cannot check that it
+        /// belongs to it.
         key: PrivateKey,
     },
     /// A bare decentralised identifier (docs/identity.md). It needs [`crate::SsiMessages`].
@@ -134,8 +136,9 @@ impl Credential {
         }
     }
 
-    /// Whether the private key belongs to the certificate or raw key, by a comparison of the public keys. A key elsewhere,
-    /// or for another type of certificate, passes: the engine cannot check it, and a wrong one fails in every handshake.
+    /// Whether the private key belongs to the certificate or raw key, by a comparison of the public keys. A
+    /// key elsewhere, or for another type of certificate, passes: the engine cannot check it, and a wrong one
+    /// fails in every handshake.
     pub(crate) fn has_its_own_key(&self) -> bool {
         match self {
             Self::X509 { key: PrivateKey::Elsewhere { .. }, .. }
@@ -204,8 +207,8 @@ impl Credential {
     }
 }
 
-/// The trust settings for the certificate types that the engine knows. This side rejects a type without settings. [`Verifiers`] adds
-/// verifiers of the application.
+/// The trust settings for the certificate types that the engine knows. This side rejects a type without
+/// settings. [`Verifiers`] adds verifiers of the application.
 #[derive(Clone, Debug, Default)]
 pub struct Trust {
     /// For X.509 certificate chains.

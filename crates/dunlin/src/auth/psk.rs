@@ -61,7 +61,8 @@ impl Psk {
         Self::new_allow_short(identity, key)
     }
 
-    /// As [`Psk::new`], but accepts keys below the length that RFC 9257 §6 requires. An attacker may guess such a key.
+    /// As [`Psk::new`], but accepts keys below the length that RFC 9257 §6 requires. An attacker may guess
+    /// such a key.
     ///
     /// # Errors
     /// The identity is empty or longer than 65535 bytes, or the key is empty.
@@ -89,21 +90,23 @@ impl Psk {
         self
     }
 
-    /// Sets the name of the device that has the key. The name never goes over the wire; policies and logs see it in
-    /// [`super::PskIdentity`]. It can stay the same when the device gets a new key under another identity.
+    /// Sets the name of the device that has the key. The name never goes over the wire; policies and logs see
+    /// it in [`super::PskIdentity`]. It can stay the same when the device gets a new key under another
+    /// identity.
     #[must_use]
     pub fn with_name(mut self, name: impl Into<String>) -> Self {
         self.name = Some(name.into());
         self
     }
 
-    /// Derives keys for TLS 1.3 or DTLS 1.3 from an external key, one for each hash of the provider's suites (RFC 9258). In
-    /// contrast to [`Psk::new`], the external key then works with any suite, and with other protocols. The wire shows an
-    /// `ImportedIdentity` for each key. Both sides must import the key. TLS 1.2 cannot use imported keys.
+    /// Derives keys for TLS 1.3 or DTLS 1.3 from an external key, one for each hash of the provider's suites
+    /// (RFC 9258). In contrast to [`Psk::new`], the external key then works with any suite, and with other
+    /// protocols. The wire shows an `ImportedIdentity` for each key. Both sides must import the key. TLS 1.2
+    /// cannot use imported keys.
     ///
     /// # Errors
-    /// The key is shorter than [`MIN_PSK_LEN`], the identity is empty, a field is longer than 65535 bytes, or the provider
-    /// has no suite with the hash.
+    /// The key is shorter than [`MIN_PSK_LEN`], the identity is empty, a field is longer than 65535 bytes, or
+    /// the provider has no suite with the hash.
     pub fn import(
         provider: &CryptoProvider,
         psk: &ExternalPsk<'_>,
@@ -147,8 +150,9 @@ impl Psk {
         self.name.as_deref()
     }
 
-    /// A digest of the key, by which a session recognises the key it stems from. It need not resist a search for a second
-    /// key with the same digest, because only this side chooses keys. It is only long enough to exclude accidents.
+    /// A digest of the key, by which a session recognises the key it stems from. It need not resist a search
+    /// for a second key with the same digest, because only this side chooses keys. It is only long enough to
+    /// exclude accidents.
     pub(crate) fn digest(&self, hash: &dyn Hash) -> [u8; PSK_DIGEST_LEN] {
         let mut digest = [0; PSK_DIGEST_LEN];
         let full = hash.hmac(&self.key).sign(&[b"dunlin psk of session"]);
@@ -165,8 +169,8 @@ impl Psk {
         }
     }
 
-    /// Whether this version can use the key. An imported key is for the version in its identity (RFC 9258 §4.1), which is
-    /// never TLS 1.2.
+    /// Whether this version can use the key. An imported key is for the version in its identity (RFC 9258
+    /// §4.1), which is never TLS 1.2.
     pub(crate) fn is_for(&self, version: ProtocolVersion) -> bool {
         self.imported.is_none_or(|transport| Protocol::newest(transport).version() == version)
     }
@@ -224,14 +228,15 @@ impl fmt::Debug for Psk {
 /// }));
 /// ```
 pub trait FindPsk: Send + Sync {
-    /// The key for `identity`, which came from an unauthenticated peer. `None` if there is no key, or it is not valid `now`.
+    /// The key for `identity`, which came from an unauthenticated peer. `None` if there is no key, or it is
+    /// not valid `now`.
     ///
-    /// The server calls it for each new connection. It also calls it when a client resumes a session that stems from a PSK:
-    /// without its key, the server does not resume the session.
+    /// The server calls it for each new connection. It also calls it when a client resumes a session that
+    /// stems from a PSK: without its key, the server does not resume the session.
     fn find(&self, identity: &[u8], now: Now) -> Option<Arc<Psk>>;
 
-    /// As [`Self::find`], for a frozen association that thaws ([`crate::DtlsConnection::thaw_server`]): a fault must not look as if the
-    /// key had been removed.
+    /// As [`Self::find`], for a frozen association that thaws ([`crate::DtlsConnection::thaw_server`]): a
+    /// fault must not look as if the key had been removed.
     ///
     /// # Errors
     /// The keys cannot be read now: [`crate::error::Internal::QuestionFailed`].
@@ -251,8 +256,8 @@ impl<F: Fn(&[u8], Now) -> Option<Arc<Psk>> + Send + Sync> FindPsk for F {
 ///
 /// A closure implements this trait.
 pub trait ChoosePsk: Send + Sync {
-    /// The key for the server's hint, which is empty if the server sent none. The issuer of the keys defines what hints mean
-    /// (RFC 4279 §5.2). The hint is not authenticated. `None` ends the handshake.
+    /// The key for the server's hint, which is empty if the server sent none. The issuer of the keys defines
+    /// what hints mean (RFC 4279 §5.2). The hint is not authenticated. `None` ends the handshake.
     fn choose(&self, hint: &[u8], now: Now) -> Option<Arc<Psk>>;
 }
 

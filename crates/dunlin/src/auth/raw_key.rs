@@ -11,16 +11,18 @@ use super::verifier::{Claim, Validity, Verdict, Verified, Verifier};
 use crate::error::AuthenticationFailure;
 use crate::wire::CertificateType;
 
-/// The raw public keys that this side trusts. A raw key has no name, no dates and no purpose (RFC 7250 §6). A client with
-/// several keys here accepts each of them from every server, whatever name it connects to. Give each server its own
-/// configuration with its own key, or answer [`crate::Question::Verify`] ([`RawKeyTrust::Ask`]), which shows the name.
+/// The raw public keys that this side trusts. A raw key has no name, no dates and no purpose (RFC 7250 §6). A
+/// client with several keys here accepts each of them from every server, whatever name it connects to. Give
+/// each server its own configuration with its own key, or answer [`crate::Question::Verify`]
+/// ([`RawKeyTrust::Ask`]), which shows the name.
 #[derive(Clone, Debug)]
 pub enum RawKeyTrust {
     /// Trust these keys.
     Keys(Vec<SubjectPublicKeyInfoDer<'static>>),
     /// Let the caller decide by its answer to [`crate::Question::Verify`].
     Ask,
-    /// Trust any key. The peer proves that it has the private key; the application must decide whether to accept it.
+    /// Trust any key. The peer proves that it has the private key; the application must decide whether to
+    /// accept it.
     DangerAnyone,
 }
 
@@ -40,7 +42,8 @@ impl Verifier for RawKeyTrust {
         }
     }
 
-    /// Keys are public, so the comparison need not take constant time. They have no name and no expiry to check.
+    /// Keys are public, so the comparison need not take constant time. They have no name and no expiry to
+    /// check.
     fn verify(&self, claim: &Claim<'_>) -> Result<Verdict, AuthenticationFailure> {
         let peer = self.read(claim)?;
         let key = &peer.public_key;

@@ -16,8 +16,8 @@ use super::verifier::Algorithms;
 use super::{failure, x509};
 use crate::error::{AuthenticationFailure as Failure, Error, Misuse};
 
-/// CRLs, and how strictly this side applies them. By default it checks every certificate of the chain, requires a CRL from
-/// each issuer, and accepts a CRL after its nextUpdate.
+/// CRLs, and how strictly this side applies them. By default it checks every certificate of the chain,
+/// requires a CRL from each issuer, and accepts a CRL after its nextUpdate.
 #[derive(Clone, Debug)]
 pub struct Revocation {
     lists: Arc<Vec<List>>,
@@ -126,8 +126,8 @@ impl Revocation {
         self
     }
 
-    /// The rules and every byte of the CRLs, for the digest of settings. A part of a CRL would not identify it: an ML-DSA
-    /// signature, for example, ends in padding and counters (FIPS 204, algorithm 20).
+    /// The rules and every byte of the CRLs, for the digest of settings. A part of a CRL would not identify
+    /// it: an ML-DSA signature, for example, ends in padding and counters (FIPS 204, algorithm 20).
     pub(crate) fn settings(&self) -> impl Iterator<Item = &[u8]> {
         let rules: [&[u8]; 3] = [
             if self.leaf_only { b"leaf" } else { b"chain" },
@@ -137,8 +137,8 @@ impl Revocation {
         rules.into_iter().chain(self.lists.iter().map(|list| &*list.der))
     }
 
-    /// The last second, since 1970, before the first nextUpdate of the CRLs that the verification of `chain` consults; `u64::MAX`
-    /// if this side accepts overdue CRLs.
+    /// The last second, since 1970, before the first nextUpdate of the CRLs that the verification of `chain`
+    /// consults; `u64::MAX` if this side accepts overdue CRLs.
     pub(super) fn good_until_s(&self, chain: &[CertificateDer<'_>]) -> u64 {
         (self.steps.good_until_s)(self, chain)
     }

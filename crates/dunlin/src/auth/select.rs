@@ -49,8 +49,8 @@ pub(crate) struct Choice {
     pub(crate) by_messages: bool,
 }
 
-/// The reason why a client has no credential for this server. RFC 7250 §4.2 gives an alert for a missing common type to
-/// servers only, so a client reports another reason.
+/// The reason why a client has no credential for this server. RFC 7250 §4.2 gives an alert for a missing
+/// common type to servers only, so a client reports another reason.
 pub(crate) fn nothing_to_show(why: PeerIncompatible) -> PeerIncompatible {
     match why {
         PeerIncompatible::CertificateType { .. } => PeerIncompatible::NoCredential(What::NoneOfType),
@@ -89,10 +89,10 @@ pub(crate) fn select_decrypting(
     best(signatures, credentials, reserved, wanted, KeyUse::Encrypt, decrypts).map(|(index, ())| index)
 }
 
-/// The index of the best suitable credential, and the result of `suits` for it. Chains that the peer can verify come first
-/// (RFC 8446 §4.4.2.2), then certificates with the name that the client wants, then chains that lead to a trust anchor that the
-/// peer named. Among equals it is the first. Raw keys and decentralised identities name no server, so they are equal to the certificate with
-/// the best name.
+/// The index of the best suitable credential, and the result of `suits` for it. Chains that the peer can
+/// verify come first (RFC 8446 §4.4.2.2), then certificates with the name that the client wants, then chains
+/// that lead to a trust anchor that the peer named. Among equals it is the first. Raw keys and decentralised
+/// identities name no server, so they are equal to the certificate with the best name.
 fn best<T>(
     signatures: SignatureAlgorithms,
     credentials: &[Credential],
@@ -204,8 +204,8 @@ fn is_self_signed(certificate: &[u8]) -> bool {
     names(certificate).is_some_and(|(issuer, subject)| issuer == subject)
 }
 
-/// Whether `algorithms` cover every signature of the chain. Peers do not verify the signature of a self-signed
-/// certificate (RFC 8446 §4.2.3).
+/// Whether `algorithms` cover every signature of the chain. Peers do not verify the signature of a
+/// self-signed certificate (RFC 8446 §4.2.3).
 fn is_verifiable(credential: &Credential, algorithms: &[&dyn SignatureVerificationAlgorithm]) -> bool {
     let Credential::X509 { chain, .. } = credential else { return true };
     chain.iter().all(|certificate| {

@@ -1,5 +1,5 @@
-//! The interface between handshakes and certificate types. A handshake reaches a type only through the verifier in its
-//! profile. A program therefore does not link the code of a type that it does not trust.
+//! The interface between handshakes and certificate types. A handshake reaches a type only through the
+//! verifier in its profile. A program therefore does not link the code of a type that it does not trust.
 
 use crate::sync::{Arc, share};
 use alloc::boxed::Box;
@@ -36,8 +36,8 @@ pub enum KeyUse {
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Claim<'a> {
-    /// The entries of the message, at least one and none empty: a chain with the leaf first, one SubjectPublicKeyInfo, or
-    /// whatever the certificate type defines.
+    /// The entries of the message, at least one and none empty: a chain with the leaf first, one
+    /// SubjectPublicKeyInfo, or whatever the certificate type defines.
     pub entries: &'a [CertificateDer<'static>],
     /// The role of the peer.
     pub peer: Side,
@@ -45,15 +45,18 @@ pub struct Claim<'a> {
     pub name: Option<&'a ServerName<'static>>,
     /// The OCSP response that came with the first entry. The engine does not check it.
     pub ocsp_response: Option<&'a [u8]>,
-    /// The proof of what the peer's decentralised identifier resolves to, if the peer has sent it. The engine does not check it.
+    /// The proof of what the peer's decentralised identifier resolves to, if the peer has sent it. The engine
+    /// does not check it.
     pub did_proof: Option<&'a [u8]>,
-    /// The status lists of the issuer of the peer's verifiable credential, if the peer has sent them. The engine does not check them.
+    /// The status lists of the issuer of the peer's verifiable credential, if the peer has sent them. The
+    /// engine does not check them.
     pub credential_status: Option<&'a [u8]>,
     /// The algorithms that may verify signatures in the credential. The profile determines them.
     pub algorithms: &'a [&'static dyn SignatureVerificationAlgorithm],
     /// What the handshake does with the peer's key.
     pub usage: KeyUse,
-    /// Whether the profile keeps the details of X.509 identities. Otherwise nothing reads [`Verified::issuer_key`].
+    /// Whether the profile keeps the details of X.509 identities. Otherwise nothing reads
+    /// [`Verified::issuer_key`].
     pub keeps_details: bool,
     /// SHA-256 of the profile's provider.
     pub sha256: &'a dyn Hash,
@@ -62,14 +65,15 @@ pub struct Claim<'a> {
 }
 
 /// Trust in credentials of one certificate type (RFC 7250). [`X509Trust`](super::X509Trust) and
-/// [`RawKeyTrust`](super::RawKeyTrust) are such verifiers. An application can have its own, for a type of its own or in place of
-/// these two; [`Verifiers`] takes it.
+/// [`RawKeyTrust`](super::RawKeyTrust) are such verifiers. An application can have its own, for a type of its
+/// own or in place of these two; [`Verifiers`] takes it.
 ///
-/// A verifier decides to which identity a key belongs. The engine then verifies the peer's CertificateVerify with the key that the verifier
-/// returns, so a verifier never sees the handshake.
+/// A verifier decides to which identity a key belongs. The engine then verifies the peer's CertificateVerify
+/// with the key that the verifier returns, so a verifier never sees the handshake.
 ///
-/// The handshake waits for [`Verifier::verify`], so it must not block. A verifier that has to look something up answers
-/// [`Verdict::Ask`]. The connection then raises [`crate::Question::Verify`], and the caller answers in its own time.
+/// The handshake waits for [`Verifier::verify`], so it must not block. A verifier that has to look something
+/// up answers [`Verdict::Ask`]. The connection then raises [`crate::Question::Verify`], and the caller
+/// answers in its own time.
 ///
 /// ```
 /// use dunlin::auth::{Claim, SubjectName, Verdict, Verifier, X509Trust};
@@ -114,21 +118,24 @@ pub trait Verifier: Send + Sync + fmt::Debug {
     /// The certificate type that it verifies.
     fn certificate_type(&self) -> CertificateType;
 
-    /// Passes everything that distinguishes these settings to `add`. Sessions and cache entries are bound to a digest of it. The
-    /// verifier must therefore pass everything that may change a verdict: keys that it trusts, lists, rules. What changes without a
-    /// new configuration must end the verdict by its [`Validity`].
+    /// Passes everything that distinguishes these settings to `add`. Sessions and cache entries are bound to
+    /// a digest of it. The verifier must therefore pass everything that may change a verdict: keys that it
+    /// trusts, lists, rules. What changes without a new configuration must end the verdict by its
+    /// [`Validity`].
     fn settings(&self, add: &mut dyn FnMut(&[u8]));
 
-    /// Judges the claim. The verifier must check everything on which its trust rests: that the credential is genuine, in date, not
-    /// revoked, for this peer's role, for the name if there is one, and that the credential allows [`Claim::usage`]. It need not check
-    /// that the peer has the private key.
+    /// Judges the claim. The verifier must check everything on which its trust rests: that the credential is
+    /// genuine, in date, not revoked, for this peer's role, for the name if there is one, and that the
+    /// credential allows [`Claim::usage`]. It need not check that the peer has the private key.
     ///
     /// # Errors
-    /// The reason why the peer is rejected. It decides about the alert; [`AuthenticationFailure::RejectedWith`] names one.
+    /// The reason why the peer is rejected. It decides about the alert;
+    /// [`AuthenticationFailure::RejectedWith`] names one.
     fn verify(&self, claim: &Claim<'_>) -> Result<Verdict, AuthenticationFailure>;
 
-    /// Reads the key and the identity from the credential, without a judgement. The engine calls it after the caller has accepted the
-    /// peer, unless the caller's answer contains both ([`Acceptance::with_peer`]). By default they cannot be read.
+    /// Reads the key and the identity from the credential, without a judgement. The engine calls it after the
+    /// caller has accepted the peer, unless the caller's answer contains both ([`Acceptance::with_peer`]). By
+    /// default they cannot be read.
     ///
     /// # Errors
     /// The credential does not parse, or does not allow [`Claim::usage`].
@@ -149,31 +156,35 @@ pub trait Verifier: Send + Sync + fmt::Debug {
         Vec::new()
     }
 
-    /// The methods of decentralised identifiers that it resolves, for verifiable credentials and bare identifiers (docs/identity.md).
+    /// The methods of decentralised identifiers that it resolves, for verifiable credentials and bare
+    /// identifiers (docs/identity.md).
     fn did_methods(&self) -> Vec<DidMethod> {
         Vec::new()
     }
 
-    /// The registries whose proofs it accepts beside decentralised identities, at most 64. The engine calls it once in each handshake.
+    /// The registries whose proofs it accepts beside decentralised identities, at most 64. The engine calls
+    /// it once in each handshake.
     fn registries(&self) -> Vec<KnownRegistry> {
         Vec::new()
     }
 
-    /// Whether it accepts the status lists of issuers beside verifiable credentials. The engine calls it once in each handshake.
+    /// Whether it accepts the status lists of issuers beside verifiable credentials. The engine calls it once
+    /// in each handshake.
     fn accepts_status(&self) -> bool {
         false
     }
 
-    /// Whether an earlier verdict on this peer still holds, as far as this side knows now. The engine asks before it resumes a
-    /// session of the peer or uses a cache entry, which needs [`Belief::Holds`]; otherwise the handshake is full. It also asks before it
-    /// thaws an association with the peer, which [`Belief::Ended`] prevents. Dates and [`Self::settings`] are checked already. The
-    /// handshake waits for it, so it must not block.
+    /// Whether an earlier verdict on this peer still holds, as far as this side knows now. The engine asks
+    /// before it resumes a session of the peer or uses a cache entry, which needs [`Belief::Holds`];
+    /// otherwise the handshake is full. It also asks before it thaws an association with the peer, which
+    /// [`Belief::Ended`] prevents. Dates and [`Self::settings`] are checked already. The handshake waits for
+    /// it, so it must not block.
     fn still_believes(&self, _identity: &PeerIdentity, _now: Now) -> Belief {
         Belief::Holds
     }
 
-    /// What identifies the issuer of the credential, if there is one. Stores count peers by it, so that the peers of one issuer do
-    /// not evict those of another.
+    /// What identifies the issuer of the credential, if there is one. Stores count peers by it, so that the
+    /// peers of one issuer do not evict those of another.
     fn issuer<'c>(&self, _entries: &'c [CertificateDer<'_>]) -> Option<&'c [u8]> {
         None
     }
@@ -205,17 +216,20 @@ pub enum Verdict {
 pub struct Verified {
     /// The peer's key.
     pub public_key: SubjectPublicKeyInfoDer<'static>,
-    /// The peer's identity. It must be of the claim's certificate type. The engine adds the entries of the Certificate message.
+    /// The peer's identity. It must be of the claim's certificate type. The engine adds the entries of the
+    /// Certificate message.
     pub identity: PeerIdentity,
     /// The time span in which the verdict holds.
     pub validity: Validity,
-    /// SHA-256 of the SubjectPublicKeyInfo of the authority that issued the peer's certificate, if the verifier has verified a path that
-    /// leads over it ([`X509Details::issuer_key`](super::X509Details::issuer_key)).
+    /// SHA-256 of the SubjectPublicKeyInfo of the authority that issued the peer's certificate, if the
+    /// verifier has verified a path that leads over it
+    /// ([`X509Details::issuer_key`](super::X509Details::issuer_key)).
     pub issuer_key: Option<[u8; 32]>,
 }
 
 impl Verified {
-    /// A peer with this key and identity, in this time span. It is boxed, since it moves through several answers.
+    /// A peer with this key and identity, in this time span. It is boxed, since it moves through several
+    /// answers.
     pub fn new(
         public_key: SubjectPublicKeyInfoDer<'static>,
         identity: PeerIdentity,
@@ -259,7 +273,8 @@ pub enum AskAgain {
     Status,
 }
 
-/// The time span in which a verdict holds, in seconds since 1970, including both ends. Cache entries and sessions end with it.
+/// The time span in which a verdict holds, in seconds since 1970, including both ends. Cache entries and
+/// sessions end with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Validity {
     pub(crate) from_s: u64,
@@ -296,7 +311,8 @@ impl Validity {
     /// Checks that it holds now.
     ///
     /// # Errors
-    /// It has not begun, or has ended. The error names no certificate, because a verdict can have other limits than its chain.
+    /// It has not begun, or has ended. The error names no certificate, because a verdict can have other
+    /// limits than its chain.
     pub(crate) fn check(&self, now: Now) -> Result<(), AuthenticationFailure> {
         let out_of_date = |limit_s| OutOfDate { index: None, common_name: None, limit_s };
         match now.unix_ms / 1000 {
@@ -340,21 +356,23 @@ pub struct Acceptance {
 }
 
 impl Acceptance {
-    /// For as long as the caller may decide differently the next time. The handshake cache keeps nothing. The connection's sessions
-    /// still resume without a question, until the credential or their lifetime ends; a server whose callers must decide each time
-    /// issues no tickets.
+    /// For as long as the caller may decide differently the next time. The handshake cache keeps nothing. The
+    /// connection's sessions still resume without a question, until the credential or their lifetime ends; a
+    /// server whose callers must decide each time issues no tickets.
     pub const fn once() -> Self {
         Self { peer: None, validity: None }
     }
 
-    /// For this time span, or the shorter one of the credential's own dates. The handshake cache may keep the peer until then, and
-    /// the connection's sessions end with it. Outside the time span, the answer rejects the peer.
+    /// For this time span, or the shorter one of the credential's own dates. The handshake cache may keep the
+    /// peer until then, and the connection's sessions end with it. Outside the time span, the answer rejects
+    /// the peer.
     pub const fn within(validity: Validity) -> Self {
         Self { peer: None, validity: Some(validity) }
     }
 
-    /// Adds the peer's key and identity, for certificate types whose credentials do not contain them. The engine takes them as they
-    /// are, so the caller must check that the key belongs to the identity and may be used as [`KeyUse`] says.
+    /// Adds the peer's key and identity, for certificate types whose credentials do not contain them. The
+    /// engine takes them as they are, so the caller must check that the key belongs to the identity and may
+    /// be used as [`KeyUse`] says.
     #[must_use]
     pub fn with_peer(mut self, peer: Box<Verified>) -> Self {
         self.peer = Some(peer);
@@ -372,8 +390,8 @@ impl Acceptance {
     }
 }
 
-/// Verifies `signature` over `content` with the peer's `key` and one of `algorithms`. A scheme has several if it leaves the curve
-/// open.
+/// Verifies `signature` over `content` with the peer's `key` and one of `algorithms`. A scheme has several if
+/// it leaves the curve open.
 pub(crate) fn verify_signature(
     algorithms: Algorithms<'_>,
     key: &SubjectPublicKeyInfoDer<'_>,

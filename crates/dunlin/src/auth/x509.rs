@@ -1,4 +1,5 @@
-//! Authentication by X.509 certificates: rustls-webpki validates paths (RFC 5280) and names (RFC 6125, RFC 9525).
+//! Authentication by X.509 certificates: rustls-webpki validates paths (RFC 5280) and names (RFC 6125, RFC
+//! 9525).
 
 use alloc::boxed::Box;
 use alloc::string::{String, ToString};
@@ -19,7 +20,8 @@ use crate::protocol::Side;
 use crate::time::Now;
 use crate::wire::CertificateType;
 
-/// A trust anchor with the key identifier of its certificate, by which the engine chooses among trust anchors with one name.
+/// A trust anchor with the key identifier of its certificate, by which the engine chooses among trust anchors
+/// with one name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Anchor {
     pub(super) trust: TrustAnchor<'static>,
@@ -39,20 +41,23 @@ impl From<TrustAnchor<'static>> for Anchor {
 pub enum X509Trust {
     /// Chains that lead to one of these trust anchors. Use [`X509Trust::anchors`] to make it.
     Anchors(Vec<Anchor>),
-    /// As `Anchors`, unless a CRL lists a certificate of the chain. Use [`X509Trust::with_revocation`] to make it.
+    /// As `Anchors`, unless a CRL lists a certificate of the chain. Use [`X509Trust::with_revocation`] to
+    /// make it.
     Unrevoked(Vec<Anchor>, Revocation),
     /// As the boxed trust, with at most this many CAs between the peer's certificate and a trust anchor. Use
     /// [`X509Trust::with_max_depth`] to make it.
     MaxDepth(u8, Box<Self>),
     /// The caller decides by its answer to [`crate::Question::Verify`].
     Ask,
-    /// Any chain. The peer proves that it has the leaf's private key; the application must decide whether to accept it.
+    /// Any chain. The peer proves that it has the leaf's private key; the application must decide whether to
+    /// accept it.
     DangerAnyone,
 }
 
 impl X509Trust {
-    /// Takes trust anchors from root certificates: the name, key and name constraints of each. As RFC 5280 §6.1.1 (d) allows,
-    /// a root's dates, path length, key usage and signature are ignored. A trust anchor counts until the caller removes it.
+    /// Takes trust anchors from root certificates: the name, key and name constraints of each. As RFC 5280
+    /// §6.1.1 (d) allows, a root's dates, path length, key usage and signature are ignored. A trust anchor
+    /// counts until the caller removes it.
     ///
     /// # Errors
     /// There is no root, or one does not parse. The error counts roots from 1.
@@ -73,7 +78,8 @@ impl X509Trust {
     /// Adds CRLs to the trust anchors.
     ///
     /// # Errors
-    /// There are no trust anchors. With [`X509Trust::Ask`] and [`X509Trust::DangerAnyone`], the caller must check CRLs.
+    /// There are no trust anchors. With [`X509Trust::Ask`] and [`X509Trust::DangerAnyone`], the caller must
+    /// check CRLs.
     pub fn with_revocation(self, revocation: Revocation) -> Result<Self, Error> {
         match self {
             Self::Anchors(anchors) | Self::Unrevoked(anchors, _) => Ok(Self::Unrevoked(anchors, revocation)),
@@ -84,8 +90,9 @@ impl X509Trust {
         }
     }
 
-    /// Limits the number of CAs between the peer's certificate and a trust anchor, not counting these two. With 0, a trust
-    /// anchor must have issued the peer's certificate itself. webpki accepts at most six CAs in any case.
+    /// Limits the number of CAs between the peer's certificate and a trust anchor, not counting these two.
+    /// With 0, a trust anchor must have issued the peer's certificate itself. webpki accepts at most six CAs
+    /// in any case.
     ///
     /// # Errors
     /// There are no trust anchors.
@@ -143,8 +150,9 @@ impl X509Trust {
 
     /// The peer that this chain names.
     fn peer(&self, claim: &Claim<'_>, chain: &Chain<'_>) -> Result<Box<Verified>, AuthenticationFailure> {
-        // RFC 8446 §4.4.2.2: "The digitalSignature bit MUST be set if the Key Usage extension is present". RFC 5246 §7.4.2
-        // says the same of keyEncipherment. This check comes last, because an error in the chain is more informative.
+        // RFC 8446 §4.4.2.2: "The digitalSignature bit MUST be set if the Key Usage extension is present".
+        // RFC 5246 §7.4.2 says the same of keyEncipherment. This check comes last, because an error in the
+        // chain is more informative.
         if !allows(chain.leaf_der, claim.usage) {
             return Err(AuthenticationFailure::WrongKeyUsage);
         }
@@ -168,7 +176,8 @@ impl X509Trust {
         }
     }
 
-    /// The last second, since 1970, in which the CRLs for this chain are current; `u64::MAX` if that does not matter.
+    /// The last second, since 1970, in which the CRLs for this chain are current; `u64::MAX` if that does not
+    /// matter.
     fn lists_good_until_s(&self, chain: &[CertificateDer<'_>]) -> u64 {
         match self {
             Self::Unrevoked(_, revocation) => revocation.good_until_s(chain),
@@ -350,8 +359,8 @@ fn check_signing(leaf: &[u8], algorithms: Algorithms<'_>) -> Result<(), Authenti
 type Check<'c> = &'c dyn Fn(&VerifiedPath<'_>) -> Result<(), webpki::Error>;
 
 impl X509Identity {
-    /// The names in a leaf that nothing has verified. Name constraints of its authorities could leave fewer. The other fields are empty.
-    /// `None` if it cannot be parsed.
+    /// The names in a leaf that nothing has verified. Name constraints of its authorities could leave fewer.
+    /// The other fields are empty. `None` if it cannot be parsed.
     pub fn of_leaf(leaf: &CertificateDer<'_>) -> Option<Self> {
         EndEntityCert::try_from(leaf).ok().map(|leaf| Self::new(&leaf))
     }
@@ -412,8 +421,8 @@ fn ascii(unit: &[u8]) -> Option<char> {
     }
 }
 
-/// The values of the attributes of this type in a distinguished name, each with the tag of its string. `None` if the name does not
-/// parse.
+/// The values of the attributes of this type in a distinguished name, each with the tag of its string. `None`
+/// if the name does not parse.
 pub(super) fn attributes<'n>(mut name: &'n [u8], wanted: &[u8]) -> Option<Vec<(u8, &'n [u8])>> {
     let mut found = Vec::new();
     while !name.is_empty() {
@@ -432,7 +441,8 @@ pub(super) fn attributes<'n>(mut name: &'n [u8], wanted: &[u8]) -> Option<Vec<(u
     Some(found)
 }
 
-/// notBefore and notAfter of a certificate in seconds since 1970 (RFC 5280 §4.1.2.5), which webpki does not expose.
+/// notBefore and notAfter of a certificate in seconds since 1970 (RFC 5280 §4.1.2.5), which webpki does not
+/// expose.
 pub(super) fn dates(certificate: &[u8]) -> Option<(u64, u64)> {
     let (_, _issuer, rest) = tlv(from_issuer(certificate)?)?;
     let (_, validity, _) = tlv(rest)?;
@@ -442,8 +452,8 @@ pub(super) fn dates(certificate: &[u8]) -> Option<(u64, u64)> {
     Some((begin, seconds(tag, end)?))
 }
 
-/// Whether keyUsage of a certificate allows this, by digitalSignature or keyEncipherment. Without the extension everything
-/// is allowed (RFC 5280 §4.2.1.3). webpki does not check keyUsage.
+/// Whether keyUsage of a certificate allows this, by digitalSignature or keyEncipherment. Without the
+/// extension everything is allowed (RFC 5280 §4.2.1.3). webpki does not check keyUsage.
 pub(super) fn allows(certificate: &[u8], usage: KeyUse) -> bool {
     let bit = match usage {
         KeyUse::Sign => 0x80,

@@ -1,5 +1,5 @@
-//! Encodes entries of the handshake cache for stores. Every length is bounded. An unknown version or flag makes the whole
-//! entry unreadable, which costs a full handshake and nothing else.
+//! Encodes entries of the handshake cache for stores. Every length is bounded. An unknown version or flag
+//! makes the whole entry unreadable, which costs a full handshake and nothing else.
 //!
 //! ```text
 //! CachedPeer
@@ -20,8 +20,8 @@
 //!     CachedPeer
 //! ```
 //!
-//! `auth/codec.rs` defines the head, the key and the identity. The entry does not contain the digest of the settings: a store keeps
-//! it separately, or binds the entry to it.
+//! `auth/codec.rs` defines the head, the key and the identity. The entry does not contain the digest of the
+//! settings: a store keeps it separately, or binds the entry to it.
 
 use alloc::vec::Vec;
 
@@ -37,8 +37,8 @@ const WHAT: What = What::CacheEntry;
 /// The version of the format. Version 1 did not distinguish URIs from DNS names.
 const VERSION: u8 = 2;
 
-/// The largest entry for one peer, in bytes: room for any key in use and hundreds of names. The cache keeps a peer with all
-/// its names or not at all.
+/// The largest entry for one peer, in bytes: room for any key in use and hundreds of names. The cache keeps a
+/// peer with all its names or not at all.
 const MAX_PEER_LEN: usize = 8000;
 
 const SUSPENDED: u8 = 1;
@@ -48,13 +48,13 @@ const CERTIFICATE_REQUEST: u8 = 4;
 const FINGERPRINT_LEN: usize = 32;
 
 impl CachedPeer {
-    /// The number of bytes at the beginning of [`CachedPeer::to_bytes`] that are the same for all peers of one issuer. A store
-    /// may keep them once. The fingerprint follows them.
+    /// The number of bytes at the beginning of [`CachedPeer::to_bytes`] that are the same for all peers of
+    /// one issuer. A store may keep them once. The fingerprint follows them.
     pub const SHARED_LEN: usize = 1 + ISSUER_LEN;
 
-    /// Encodes the peer for a store, without the digest of the settings. The bytes hold no secret, but an attacker who can
-    /// change them can invent a peer: seal entries that leave the process. Times are rounded down to the second, so a decoded
-    /// peer is never younger than the original.
+    /// Encodes the peer for a store, without the digest of the settings. The bytes hold no secret, but an
+    /// attacker who can change them can invent a peer: seal entries that leave the process. Times are rounded
+    /// down to the second, so a decoded peer is never younger than the original.
     ///
     /// # Errors
     /// The peer has too many names.
@@ -91,9 +91,9 @@ impl CachedPeer {
         codec::write(w, &self.identity)
     }
 
-    /// Identifies the holder of an encoded peer by the kind of its certificate and key, and the key. `own` is the output of
-    /// [`CachedPeer::to_bytes`] without its first [`CachedPeer::SHARED_LEN`] bytes. The result is the same for all
-    /// certificates of one kind with one key. `None` if `own` does not parse.
+    /// Identifies the holder of an encoded peer by the kind of its certificate and key, and the key. `own` is
+    /// the output of [`CachedPeer::to_bytes`] without its first [`CachedPeer::SHARED_LEN`] bytes. The result
+    /// is the same for all certificates of one kind with one key. `None` if `own` does not parse.
     pub fn holder(own: &[u8]) -> Option<(u8, &[u8])> {
         let mut r = Reader::new(own, WHAT);
         r.take(FINGERPRINT_LEN).ok()?;
@@ -102,8 +102,8 @@ impl CachedPeer {
         Some((head.kind(), codec::read_abridged(&mut r, head).ok()?))
     }
 
-    /// Decodes the output of [`CachedPeer::to_bytes`]. `settings` is the digest of the settings under which this side has
-    /// verified the peer.
+    /// Decodes the output of [`CachedPeer::to_bytes`]. `settings` is the digest of the settings under which
+    /// this side has verified the peer.
     ///
     /// # Errors
     /// The bytes do not parse, or have another version.
@@ -142,8 +142,8 @@ impl CachedPeer {
 }
 
 impl CachedServer {
-    /// Encodes the entry for a store, which keeps it for a [`CacheKey`](super::CacheKey) with these settings. Seal entries
-    /// that leave the process.
+    /// Encodes the entry for a store, which keeps it for a [`CacheKey`](super::CacheKey) with these settings.
+    /// Seal entries that leave the process.
     ///
     /// # Errors
     /// The entry has other settings or too many tickets, or its server has too many names.
@@ -213,8 +213,8 @@ impl CachedServer {
 pub struct SplitServer {
     /// The part of this server alone: the tickets and the rest of the server's entry.
     pub own: Vec<u8>,
-    /// The part that servers of one operator have in common: the fingerprints of this client's Certificate, the
-    /// CertificateRequest, and the first [`CachedPeer::SHARED_LEN`] bytes of the server.
+    /// The part that servers of one operator have in common: the fingerprints of this client's Certificate,
+    /// the CertificateRequest, and the first [`CachedPeer::SHARED_LEN`] bytes of the server.
     pub shared: Vec<u8>,
 }
 
@@ -443,7 +443,8 @@ mod tests {
         CachedPeer::from_bytes(&longest, &SETTINGS).unwrap();
     }
 
-    /// Truncated or longer bytes are an error. A flipped bit gives an error or another entry, which is why stores seal them.
+    /// Truncated or longer bytes are an error. A flipped bit gives an error or another entry, which is why
+    /// stores seal them.
     #[test]
     fn never_decodes_damaged_bytes_as_the_same_entry() {
         for peer in peers() {

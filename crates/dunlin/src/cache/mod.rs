@@ -1,8 +1,9 @@
-//! The handshake cache (RFC 7924 and its counterpart for clients; docs/handshake-cache.md). A side remembers a peer that it
-//! has verified in full. In later handshakes the peer need not send its certificates again.
+//! The handshake cache (RFC 7924 and its counterpart for clients; docs/handshake-cache.md). A side remembers
+//! a peer that it has verified in full. In later handshakes the peer need not send its certificates again.
 //!
-//! A cached handshake is as fresh and as mutual as a full one: both sides sign and use new (EC)DHE keys. A side omits a
-//! message that the other side has cached, and both sides put its fingerprint into the transcript instead.
+//! A cached handshake is as fresh and as mutual as a full one: both sides sign and use new (EC)DHE keys. A
+//! side omits a message that the other side has cached, and both sides put its fingerprint into the
+//! transcript instead.
 
 use crate::sync::Arc;
 use alloc::boxed::Box;
@@ -40,7 +41,8 @@ pub enum CacheMode {
     Rfc7924,
     /// RFC 7924 for the server's messages, and tickets for the client's Certificate.
     Bithac,
-    /// Both sides' messages, named by eight bytes each. The recommended mode, with the fewest bytes (docs/cache-choice.md).
+    /// Both sides' messages, named by eight bytes each. The recommended mode, with the fewest bytes
+    /// (docs/cache-choice.md).
     #[default]
     Compact,
 }
@@ -64,24 +66,25 @@ pub enum CacheOutcome {
     /// This side has no cache.
     #[default]
     Disabled,
-    /// This handshake cannot use a cache, because no certificate signs in it (docs/handshake-cache.md §5, rules 4 and 7). It
-    /// uses a PSK, resumes a session, renegotiates, or its cipher suite has no signature. It may also be TLS 1.2 without
-    /// extended master secret, or show identities in messages of their own (docs/identity.md).
+    /// This handshake cannot use a cache, because no certificate signs in it (docs/handshake-cache.md §5,
+    /// rules 4 and 7). It uses a PSK, resumes a session, renegotiates, or its cipher suite has no signature.
+    /// It may also be TLS 1.2 without extended master secret, or show identities in messages of their own
+    /// (docs/identity.md).
     NotUsable,
-    /// The peer has no cache, or one with another mode. A client with [`CacheMode::Rfc7924`] also sends nothing to a server
-    /// that it has not cached.
+    /// The peer has no cache, or one with another mode. A client with [`CacheMode::Rfc7924`] also sends
+    /// nothing to a server that it has not cached.
     NotAnswered,
-    /// Both sides have a cache. A client with [`CacheMode::Rfc7924`] or [`CacheMode::Bithac`] cannot be sure of it: a server
-    /// with RFC 7924 alone is silent if it confirms nothing. [`crate::Negotiated::kind`] tells which certificates were
-    /// omitted.
+    /// Both sides have a cache. A client with [`CacheMode::Rfc7924`] or [`CacheMode::Bithac`] cannot be sure
+    /// of it: a server with RFC 7924 alone is silent if it confirms nothing. [`crate::Negotiated::kind`]
+    /// tells which certificates were omitted.
     Agreed,
 }
 
 /// The length of an issuer's digest, in bytes. Stores count peers by it; it proves nothing.
 pub const ISSUER_LEN: usize = 8;
 
-/// The fingerprint of a message: SHA-256 over the message with its header (RFC 7924 §5). A Certificate is hashed in its
-/// TLS 1.2 form, so that its fingerprint is the same in every version and over every transport.
+/// The fingerprint of a message: SHA-256 over the message with its header (RFC 7924 §5). A Certificate is
+/// hashed in its TLS 1.2 form, so that its fingerprint is the same in every version and over every transport.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Fingerprint([u8; 32]);
 
@@ -140,7 +143,8 @@ pub(crate) enum Vouched {
 
 /// What a new entry needs beside the peer's identity.
 pub(crate) struct Proven {
-    /// The peer's key. `None` if the identity contains it: a second copy costs memory for the rest of the handshake.
+    /// The peer's key. `None` if the identity contains it: a second copy costs memory for the rest of the
+    /// handshake.
     pub(crate) public_key: Option<SubjectPublicKeyInfoDer<'static>>,
     /// The time span in which the verdict holds. `None` if it holds for this handshake alone.
     pub(crate) validity: Option<Validity>,
@@ -166,7 +170,8 @@ pub struct CachedPeer {
 }
 
 impl CachedPeer {
-    /// The entry for a peer that this side has just verified in full; `None` if the cache cannot hold the peer.
+    /// The entry for a peer that this side has just verified in full; `None` if the cache cannot hold the
+    /// peer.
     pub(crate) fn new(
         trust: &Verifiers,
         sha256: &dyn Hash,
@@ -175,7 +180,8 @@ impl CachedPeer {
         settings: SettingsDigest,
         now: Now,
     ) -> Result<Option<Self>, Error> {
-        // Without a validity the caller's verdict may change, so the cache cannot predict the result of a full handshake.
+        // Without a validity the caller's verdict may change, so the cache cannot predict the result of a
+        // full handshake.
         let (Some(certificate_type), Some(validity)) = (identity.certificate_type(), proven.validity) else {
             return Ok(None);
         };
@@ -206,9 +212,9 @@ impl CachedPeer {
         }))
     }
 
-    /// Whether a full handshake under these settings would accept the peer now. The settings, CRLs included, must be those
-    /// under which this side verified the peer, and all certificates must be in date. If the clock went backwards, the entry
-    /// is unusable, not eternal.
+    /// Whether a full handshake under these settings would accept the peer now. The settings, CRLs included,
+    /// must be those under which this side verified the peer, and all certificates must be in date. If the
+    /// clock went backwards, the entry is unusable, not eternal.
     pub fn is_usable(&self, now: Now, settings: &SettingsDigest, max_age: Duration) -> bool {
         let age = now.unix_ms.checked_sub(self.validated_ms).map(Duration::from_millis);
         self.settings == *settings && self.check_dates(now).is_ok() && age.is_some_and(|age| age < max_age)
@@ -229,8 +235,8 @@ impl CachedPeer {
         &self.settings
     }
 
-    /// The first bytes of a digest of the issuer's name; zero for raw keys. A store uses it to ensure that the peers of one
-    /// issuer do not evict those of another.
+    /// The first bytes of a digest of the issuer's name; zero for raw keys. A store uses it to ensure that
+    /// the peers of one issuer do not evict those of another.
     pub const fn issuer(&self) -> &[u8; ISSUER_LEN] {
         &self.issuer
     }
@@ -263,7 +269,8 @@ fn without_chain(identity: &PeerIdentity) -> PeerIdentity {
     }
 }
 
-/// A name for a client's certificate that only this client and the server know. Both derive it in a handshake.
+/// A name for a client's certificate that only this client and the server know. Both derive it in a
+/// handshake.
 pub type Ticket = Name;
 
 /// A client's entry for one server.
@@ -302,7 +309,8 @@ impl CachedServer {
 }
 
 impl fmt::Debug for CachedServer {
-    /// Omits the tickets: an observer who knows an unused ticket could recognise the client's next connection.
+    /// Omits the tickets: an observer who knows an unused ticket could recognise the client's next
+    /// connection.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("CachedServer")
             .field("server", &self.server)
@@ -318,7 +326,8 @@ pub enum Known {
     /// The client had no entry with a certificate of the server.
     #[default]
     Nothing,
-    /// The previous handshake with the server failed, so this one is full (docs/handshake-cache.md §5, rule 5).
+    /// The previous handshake with the server failed, so this one is full (docs/handshake-cache.md §5, rule
+    /// 5).
     Suspended,
     /// The entry is too old, a certificate is out of date, or the client's settings have changed.
     OutOfDate,
@@ -339,13 +348,13 @@ pub struct CacheKey {
 
 /// A client's store of entries for servers.
 pub trait ClientCache: Send + Sync + fmt::Debug {
-    /// Atomically updates the entry for this server with `change`. Without an entry, `change` gets an empty one. The store
-    /// need not write an unchanged entry. A store is bounded and may forget entries.
+    /// Atomically updates the entry for this server with `change`. Without an entry, `change` gets an empty
+    /// one. The store need not write an unchanged entry. A store is bounded and may forget entries.
     fn update(&self, key: &CacheKey, change: &mut dyn FnMut(&mut CachedServer));
 
-    /// The entry for this server. The store removes its tickets, so that no other connection that begins at the same time
-    /// offers them. The connection later puts them back, or drops them for good, by [`ClientCache::update`]. Until then, a
-    /// store may keep them in its persistent copy.
+    /// The entry for this server. The store removes its tickets, so that no other connection that begins at
+    /// the same time offers them. The connection later puts them back, or drops them for good, by
+    /// [`ClientCache::update`]. Until then, a store may keep them in its persistent copy.
     fn take(&self, key: &CacheKey) -> Option<CachedServer> {
         let mut taken = CachedServer::default();
         self.update(key, &mut |entry| {
@@ -358,12 +367,13 @@ pub trait ClientCache: Send + Sync + fmt::Debug {
 
 /// A server's store of entries for clients.
 pub trait ServerCache: Send + Sync + fmt::Debug {
-    /// The client with this ticket, which came from an unauthenticated peer. The call must not change the store.
+    /// The client with this ticket, which came from an unauthenticated peer. The call must not change the
+    /// store.
     fn find(&self, ticket: &Ticket) -> Option<CachedPeer>;
-    /// Stores `client`, which has just proved its key, under a new ticket. The new ticket replaces `proven`, by which the
-    /// server knew the client. The client keeps its newest other tickets, because servers with several names may share a
-    /// store. A client with the same key but another Certificate is the same client, but loses its older tickets. A store is
-    /// bounded and may forget clients.
+    /// Stores `client`, which has just proved its key, under a new ticket. The new ticket replaces `proven`,
+    /// by which the server knew the client. The client keeps its newest other tickets, because servers with
+    /// several names may share a store. A client with the same key but another Certificate is the same
+    /// client, but loses its older tickets. A store is bounded and may forget clients.
     fn put(&self, ticket: Ticket, client: CachedPeer, proven: Option<Ticket>);
 }
 

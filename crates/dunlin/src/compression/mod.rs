@@ -1,8 +1,8 @@
 //! Certificate compression (RFC 8879).
 //!
-//! The feature `compression` adds zlib and the methods of [`crate::ProfileBuilder`] that use it; without it a program links none
-//! of this. Compression and decompression have separate traits, because a client that only receives a server's chain needs no
-//! compressor.
+//! The feature `compression` adds zlib and the methods of [`crate::ProfileBuilder`] that use it; without it a
+//! program links none of this. Compression and decompression have separate traits, because a client that only
+//! receives a server's chain needs no compressor.
 //!
 //! ```
 //! # #[cfg(feature = "compression")]
@@ -41,7 +41,8 @@ pub struct CompressionFailed;
 pub trait CertificateCompressor: Send + Sync + fmt::Debug {
     /// Which algorithm it is.
     fn algorithm(&self) -> CertificateCompressionAlgorithm;
-    /// Compresses `message`. The engine calls it when it builds a profile, never in a handshake, so it may be slow.
+    /// Compresses `message`. The engine calls it when it builds a profile, never in a handshake, so it may be
+    /// slow.
     ///
     /// # Errors
     /// The compression failed.
@@ -52,8 +53,8 @@ pub trait CertificateCompressor: Send + Sync + fmt::Debug {
 pub trait CertificateDecompressor: Send + Sync + fmt::Debug {
     /// Which algorithm it is.
     fn algorithm(&self) -> CertificateCompressionAlgorithm;
-    /// Decompresses `compressed`, which comes from an unauthenticated peer, into `message`, which it must fill exactly.
-    /// Implementations must not use more memory than `message` and a constant amount.
+    /// Decompresses `compressed`, which comes from an unauthenticated peer, into `message`, which it must
+    /// fill exactly. Implementations must not use more memory than `message` and a constant amount.
     ///
     /// # Errors
     /// `compressed` is damaged or has trailing bytes, or its content is longer or shorter than `message`.
@@ -68,7 +69,8 @@ pub(crate) struct Prepared {
     message: Vec<u8>,
 }
 
-/// Compresses the Certificate of every credential with every compressor, and keeps the results that are smaller.
+/// Compresses the Certificate of every credential with every compressor, and keeps the results that are
+/// smaller.
 pub(crate) fn prepare(
     credentials: &[Credential],
     compressors: &[&dyn CertificateCompressor],
@@ -81,7 +83,8 @@ pub(crate) fn prepare(
     let is_bare = |c: &Credential| c.certificate_type() == CertificateType::DECENTRALISED_IDENTIFIER;
     for (index, credential) in credentials.iter().enumerate().filter(|(_, credential)| !is_bare(credential)) {
         for compressor in compressors {
-            // RFC 8446 §4.4.2: the context is empty in the handshake, so the message is the same for all peers.
+            // RFC 8446 §4.4.2: the context is empty in the handshake, so the message is the same for all
+            // peers.
             let plain = message::Certificate::write(&[], credential.entries(), message::Staples::default())?;
             let algorithm = compressor.algorithm();
             let body = plain.get(HEADER_LEN..).unwrap_or_default();
@@ -121,7 +124,8 @@ pub(crate) fn decompress(
     let algorithm = message.algorithm;
     let decompressor = decompressors.iter().find(|d| d.algorithm() == algorithm);
     let decompressor = decompressor.ok_or(PeerMisbehaved::NotOffered(What::CompressionAlgorithm))?;
-    // RFC 8879 §4: the announced length limits the memory, and the decompressed message must have exactly that length.
+    // RFC 8879 §4: the announced length limits the memory, and the decompressed message must have exactly
+    // that length.
     if message.uncompressed_length > MAX_CERTIFICATE {
         return Err(PeerMisbehaved::BadCompression.into());
     }

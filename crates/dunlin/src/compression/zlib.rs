@@ -36,8 +36,8 @@ impl CertificateDecompressor for Zlib {
     }
 
     fn decompress(&self, compressed: &[u8], message: &mut [u8]) -> Result<(), CompressionFailed> {
-        // The output buffer holds the whole message, so no separate window is needed. Parsing the zlib header also turns
-        // verification of the checksum on.
+        // The output buffer holds the whole message, so no separate window is needed. Parsing the zlib header
+        // also turns verification of the checksum on.
         const FLAGS: u32 = inflate_flags::TINFL_FLAG_PARSE_ZLIB_HEADER
             | inflate_flags::TINFL_FLAG_COMPUTE_ADLER32
             | inflate_flags::TINFL_FLAG_USING_NON_WRAPPING_OUTPUT_BUF;

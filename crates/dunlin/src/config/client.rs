@@ -28,14 +28,14 @@ fn has_variety(ids: &dyn ConnectionIds) -> Result<bool, Error> {
 }
 
 impl ClientConfig {
-    /// A client with this profile. It sends a key share of the profile's first group and the server's name. It has no PSK and does
-    /// not resume sessions.
+    /// A client with this profile. It sends a key share of the profile's first group and the server's name.
+    /// It has no PSK and does not resume sessions.
     pub fn new(profile: Profile) -> Self {
         Self { certificates: Some(&CERTIFICATES), ..Self::without_certificates(profile) }
     }
 
-    /// A client that authenticates servers only by these pre-shared keys, in order of preference. A program with no other client
-    /// does not link the code for certificates.
+    /// A client that authenticates servers only by these pre-shared keys, in order of preference. A program
+    /// with no other client does not link the code for certificates.
     ///
     /// # Errors
     /// The list is empty, or the profile has trust or credentials, which this client could not use.
@@ -82,8 +82,8 @@ impl ClientConfig {
         self
     }
 
-    /// Sets how the client chooses a key for a TLS 1.2 server by the server's hint. A session that stems from a key resumes only
-    /// while that key is among those of [`Self::with_psks`].
+    /// Sets how the client chooses a key for a TLS 1.2 server by the server's hint. A session that stems from
+    /// a key resumes only while that key is among those of [`Self::with_psks`].
     #[must_use]
     pub fn with_psk_choice(mut self, choice: PskChoice) -> Self {
         self.psk_choice = choice;
@@ -97,8 +97,8 @@ impl ClientConfig {
         self
     }
 
-    /// Sets the groups for which the first ClientHello has a key share. With none, every server answers with a HelloRetryRequest.
-    /// If a hybrid is the only group, the client also sends a share of its curve.
+    /// Sets the groups for which the first ClientHello has a key share. With none, every server answers with
+    /// a HelloRetryRequest. If a hybrid is the only group, the client also sends a share of its curve.
     ///
     /// # Errors
     /// A group is not in the profile, or appears twice (RFC 8446 §4.2.8).
@@ -116,42 +116,47 @@ impl ClientConfig {
         Ok(self)
     }
 
-    /// Sets whether the client sends the server's name (RFC 6066 §3). The client always checks the certificate against the name.
+    /// Sets whether the client sends the server's name (RFC 6066 §3). The client always checks the
+    /// certificate against the name.
     #[must_use]
     pub const fn with_server_name_sent(mut self, on: bool) -> Self {
         self.send_server_name = on;
         self
     }
 
-    /// Sets whether the handshake fails if the server requests a certificate and none of the client's credentials suits. The
-    /// client's error then has the reason; the server's alert would only be certificate_required. Otherwise, or without any
-    /// credential, the client sends an empty Certificate and continues (RFC 8446 §4.4.2.3).
+    /// Sets whether the handshake fails if the server requests a certificate and none of the client's
+    /// credentials suits. The client's error then has the reason; the server's alert would only be
+    /// certificate_required. Otherwise, or without any credential, the client sends an empty Certificate and
+    /// continues (RFC 8446 §4.4.2.3).
     #[must_use]
     pub const fn with_credential_required(mut self, on: bool) -> Self {
         self.credential_required = on;
         self
     }
 
-    /// Sets whether the client verifies the server's chain or key in the session again when it resumes the session. The client
-    /// then notices certificates that were revoked or distrusted in the meantime, without a full handshake.
+    /// Sets whether the client verifies the server's chain or key in the session again when it resumes the
+    /// session. The client then notices certificates that were revoked or distrusted in the meantime, without
+    /// a full handshake.
     #[must_use]
     pub const fn with_reverification(mut self, on: bool) -> Self {
         self.reverify = on;
         self
     }
 
-    /// Sets whether this is a fallback: a second attempt with an older version, after an attempt with a newer one failed. A server
-    /// that supports the newer version then rejects the connection, since an attacker may have caused the failure (RFC 7507 §4).
-    /// Fallbacks are necessary only for servers that cannot negotiate versions.
+    /// Sets whether this is a fallback: a second attempt with an older version, after an attempt with a newer
+    /// one failed. A server that supports the newer version then rejects the connection, since an attacker
+    /// may have caused the failure (RFC 7507 §4). Fallbacks are necessary only for servers that cannot
+    /// negotiate versions.
     #[must_use]
     pub const fn with_fallback(mut self, on: bool) -> Self {
         self.fallback = on;
         self
     }
 
-    /// Enables the handshake cache ([`crate::cache`]). The store keeps certificates of servers, so that they need not send them
-    /// again, and tickets by which servers recognize this client's certificates. Servers need a handshake cache, too. The client
-    /// uses an entry until `max_age` after it verified the server's certificates.
+    /// Enables the handshake cache ([`crate::cache`]). The store keeps certificates of servers, so that they
+    /// need not send them again, and tickets by which servers recognize this client's certificates. Servers
+    /// need a handshake cache, too. The client uses an entry until `max_age` after it verified the server's
+    /// certificates.
     #[must_use]
     pub fn with_handshake_cache(
         mut self,
@@ -167,19 +172,21 @@ impl ClientConfig {
         self
     }
 
-    /// Enables early data for these application protocols, if a session allows it ([`crate::TlsConnection`] only). Early data can
-    /// reach the server twice, so name only protocols that tolerate replays (RFC 8446 §8, appendix E.5).
+    /// Enables early data for these application protocols, if a session allows it ([`crate::TlsConnection`]
+    /// only). Early data can reach the server twice, so name only protocols that tolerate replays (RFC 8446
+    /// §8, appendix E.5).
     #[must_use]
     pub fn with_early_data(mut self, protocols: EarlyDataProtocols) -> Self {
         self.early_data = Some(EarlyDataClient { protocols, steps: &EARLY_DATA });
         self
     }
 
-    /// Uses several local interfaces over datagrams ([`crate::DtlsConnection::set_interfaces`]). Set the connection IDs first.
+    /// Uses several local interfaces over datagrams ([`crate::DtlsConnection::set_interfaces`]). Set the
+    /// connection IDs first.
     ///
     /// # Errors
-    /// With [`Multihoming::unlinkable`]: the profile has TLS 1.2, whose connections have a single connection ID; there are no
-    /// connection IDs, or always the same one. Each would give two interfaces one ID.
+    /// With [`Multihoming::unlinkable`]: the profile has TLS 1.2, whose connections have a single connection
+    /// ID; there are no connection IDs, or always the same one. Each would give two interfaces one ID.
     pub fn with_multihoming(mut self, multihoming: Multihoming) -> Result<Self, Error> {
         self.datagram.multihoming = Some(multihoming);
         self.check_multihoming()?;
@@ -207,8 +214,9 @@ impl ClientConfig {
         .into())
     }
 
-    /// The same client with another trust, for example with new CRLs. Sessions and cached certificates are bound to the trust that
-    /// verified them: the previous ones stay in the stores, but the client does not use them.
+    /// The same client with another trust, for example with new CRLs. Sessions and cached certificates are
+    /// bound to the trust that verified them: the previous ones stay in the stores, but the client does not
+    /// use them.
     ///
     /// # Errors
     /// The profile with the new trust breaks a rule.
@@ -224,7 +232,8 @@ impl ClientConfig {
         Profile { settings: Arc::clone(&self.profile), tls12: self.tls12, ssi: self.ssi }
     }
 
-    /// The digest to which sessions are bound. It covers the settings that authenticate servers and the client's own credentials.
+    /// The digest to which sessions are bound. It covers the settings that authenticate servers and the
+    /// client's own credentials.
     pub const fn session_settings(&self) -> &SettingsDigest {
         &self.session_settings
     }

@@ -1,5 +1,5 @@
-//! Configuration: profiles, and the settings of clients and servers. Only this module names the parts of handshakes and
-//! stores pointers to them in a configuration.
+//! Configuration: profiles, and the settings of clients and servers. Only this module names the parts of
+//! handshakes and stores pointers to them in a configuration.
 
 use crate::sync::Arc;
 
@@ -33,17 +33,19 @@ pub(crate) fn check_mtu(mtu: usize) -> Result<usize, Error> {
     }
 }
 
-/// The digest of who is believed and how strongly. It covers the trust (anchors, policy, CRLs), the schemes for chains and
-/// handshakes, the certificate types, the provider, which decides on the smallest keys, and whether clients must authenticate.
-/// Cache entries and sessions are bound to it, so no peer keeps an identity that today's settings would reject. Profiles of equal
-/// trust share entries, since the peer signs in every handshake. They also share sessions, within the limit of [`Session::rank`].
+/// The digest of who is believed and how strongly. It covers the trust (anchors, policy, CRLs), the schemes
+/// for chains and handshakes, the certificate types, the provider, which decides on the smallest keys, and
+/// whether clients must authenticate. Cache entries and sessions are bound to it, so no peer keeps an
+/// identity that today's settings would reject. Profiles of equal trust share entries, since the peer signs
+/// in every handshake. They also share sessions, within the limit of [`Session::rank`].
 ///
 /// [`Session::rank`]: crate::resume::Session
 fn trust_digest(profile: &ProfileSettings, role: &[u8], client_auth: u8) -> SettingsDigest {
     digest(profile, |add| trust(profile, role, client_auth, add))
 }
 
-/// The digest of a client's trust and its credentials. A client with other credentials, or none, must not resume the session.
+/// The digest of a client's trust and its credentials. A client with other credentials, or none, must not
+/// resume the session.
 fn session_digest(profile: &ProfileSettings, role: &[u8]) -> SettingsDigest {
     digest(profile, |add| {
         trust(profile, role, 0, add);
@@ -51,8 +53,8 @@ fn session_digest(profile: &ProfileSettings, role: &[u8]) -> SettingsDigest {
     })
 }
 
-/// The digest of which profile it is: name, rank, suites, groups, PSK modes and credentials. Early data and cookies are bound to
-/// it.
+/// The digest of which profile it is: name, rank, suites, groups, PSK modes and credentials. Early data and
+/// cookies are bound to it.
 fn profile_digest(profile: &ProfileSettings) -> SettingsDigest {
     digest(profile, |add| {
         add(b"dunlin profile 1");

@@ -1,4 +1,5 @@
-//! The profiles of a server that chooses one for each client by who the client is, and the rules that they obey together.
+//! The profiles of a server that chooses one for each client by who the client is, and the rules that they
+//! obey together.
 
 use crate::sync::Arc;
 use alloc::format;
@@ -18,22 +19,24 @@ use crate::time::Now;
 
 /// The configurations of a server that chooses one for each client by who the client is.
 ///
-/// The server asks twice. [`crate::Question::ChooseProfile`] comes with the ClientHello, in which nothing is authenticated: tickets,
-/// names and addresses are hints. [`crate::Question::ProfileOf`] comes with the identity that the client has proven. The profile in
-/// use must then have at least the rank of the profile in the answer. A client that proves no identity needs at least the rank of the
-/// default. Otherwise the handshake fails with access_denied, so a wrong or forged hint weakens no connection.
+/// The server asks twice. [`crate::Question::ChooseProfile`] comes with the ClientHello, in which nothing is
+/// authenticated: tickets, names and addresses are hints. [`crate::Question::ProfileOf`] comes with the
+/// identity that the client has proven. The profile in use must then have at least the rank of the profile in
+/// the answer. A client that proves no identity needs at least the rank of the default. Otherwise the
+/// handshake fails with access_denied, so a wrong or forged hint weakens no connection.
 ///
-/// In TLS 1.2, the server then renegotiates, up or down, to the profile in the answer, and demands the same certificate (or pre-shared
-/// key) again. It does so once, after a full handshake, and not with HTTP/2 (RFC 9113 §9.2.1). It also needs RFC 5746 and the extended master
-/// secret (RFC 7627). Below the client's profile the connection begins only when the renegotiation is complete: the server neither
-/// sends nor accepts data before. A client that refuses keeps a profile that is strong enough; otherwise the connection ends with
+/// In TLS 1.2, the server then renegotiates, up or down, to the profile in the answer, and demands the same
+/// certificate (or pre-shared key) again. It does so once, after a full handshake, and not with HTTP/2 (RFC
+/// 9113 §9.2.1). It also needs RFC 5746 and the extended master secret (RFC 7627). Below the client's profile
+/// the connection begins only when the renegotiation is complete: the server neither sends nor accepts data
+/// before. A client that refuses keeps a profile that is strong enough; otherwise the connection ends with
 /// access_denied. [`ServerConfig::with_certificate_change`] says which certificate the server shows.
 ///
-/// The caller must answer both questions: without an answer to the second one, no authenticated client gets through. Drivers have a hook
-/// for each, such as `with_client_profiles` of `dunlin_tokio::TlsAcceptor`.
+/// The caller must answer both questions: without an answer to the second one, no authenticated client gets
+/// through. Drivers have a hook for each, such as `with_client_profiles` of `dunlin_tokio::TlsAcceptor`.
 ///
-/// To change the profiles, build new ones and serve new connections with them. Handshakes that have begun under the previous
-/// profiles accept answers from the new ones.
+/// To change the profiles, build new ones and serve new connections with them. Handshakes that have begun
+/// under the previous profiles accept answers from the new ones.
 ///
 /// # Examples
 /// ```
@@ -64,17 +67,18 @@ pub struct ServerProfiles {
 }
 
 impl ServerProfiles {
-    /// The configurations of a server. `default` serves clients of whom nothing is known, and has the tickets and the handshake cache in
-    /// which [`Self::recognize`] looks clients up, beside the PSKs of all profiles. Its cookie keys serve all profiles over datagrams. No profile may have a rank below
-    /// `floor`.
+    /// The configurations of a server. `default` serves clients of whom nothing is known, and has the tickets
+    /// and the handshake cache in which [`Self::recognize`] looks clients up, beside the PSKs of all
+    /// profiles. Its cookie keys serve all profiles over datagrams. No profile may have a rank below `floor`.
     ///
     /// # Errors
     /// The error names the profile and the rule that it breaks:
     /// * Two profiles have the same name.
     /// * A profile has a rank below `floor`.
-    /// * A profile has a rank below the default, but does not authenticate every client: by required certificates, or by PSKs alone.
-    /// * A profile enables TLS 1.3 and another one does not. The choice of a profile must not select TLS 1.2 for a client that
-    ///   offers TLS 1.3.
+    /// * A profile has a rank below the default, but does not authenticate every client: by required
+    ///   certificates, or by PSKs alone.
+    /// * A profile enables TLS 1.3 and another one does not. The choice of a profile must not select TLS 1.2
+    ///   for a client that offers TLS 1.3.
     /// * A profile allows clients to renegotiate, or its configuration serves no client.
     pub fn new(default: ServerConfig, others: Vec<ServerConfig>, floor: i32) -> Result<Self, Error> {
         let ranks = Ranks { anonymous: default.profile.rank, floor };
@@ -112,10 +116,11 @@ impl ServerProfiles {
         Ok(Self { default, others, trusts, keys })
     }
 
-    /// Lets the caller choose the suite and the group of the HelloRetryRequest with which a server over datagrams demands a cookie. The
-    /// server asks for a profile only when the client has returned the cookie, and the profile must then support that suite and group.
-    /// Without this, the suite comes from the first profile, the default before the others by their ranks, that has one with the hash of
-    /// the client's first PSK; if none has, from the first one with any common suite.
+    /// Lets the caller choose the suite and the group of the HelloRetryRequest with which a server over
+    /// datagrams demands a cookie. The server asks for a profile only when the client has returned the
+    /// cookie, and the profile must then support that suite and group. Without this, the suite comes from the
+    /// first profile, the default before the others by their ranks, that has one with the hash of the
+    /// client's first PSK; if none has, from the first one with any common suite.
     #[must_use]
     pub fn with_retry_choice(mut self, choice: Arc<dyn ChooseRetry>) -> Self {
         let default = ServerConfig::clone(&self.default);
@@ -123,7 +128,8 @@ impl ServerProfiles {
         self
     }
 
-    /// The default configuration. The server accepts connections with it, and each ClientHello asks for the choice of a profile.
+    /// The default configuration. The server accepts connections with it, and each ClientHello asks for the
+    /// choice of a profile.
     pub const fn server(&self) -> &Arc<ServerConfig> {
         &self.default
     }
@@ -138,13 +144,13 @@ impl ServerProfiles {
         core::iter::once(&self.default).chain(&self.others)
     }
 
-    /// Looks up the client that a ClientHello seems to come from: by a session, an external PSK or a ticket of the handshake cache, in
-    /// this order. It finds sessions and entries of all profiles. A sealed ticket takes one attempt for each different trust, not one
-    /// for each profile. `None` for a stranger, and for keys or sessions that the caller keeps ([`crate::PskSource::Ask`],
-    /// [`crate::resume::Tickets::ask`]).
+    /// Looks up the client that a ClientHello seems to come from: by a session, an external PSK or a ticket
+    /// of the handshake cache, in this order. It finds sessions and entries of all profiles. A sealed ticket
+    /// takes one attempt for each different trust, not one for each profile. `None` for a stranger, and for
+    /// keys or sessions that the caller keeps ([`crate::PskSource::Ask`], [`crate::resume::Tickets::ask`]).
     ///
-    /// The result is a hint: anyone who has seen a ticket can show it. Over datagrams, call it only for a client that has returned a
-    /// cookie, as [`crate::Question::ChooseProfile`] ensures.
+    /// The result is a hint: anyone who has seen a ticket can show it. Over datagrams, call it only for a
+    /// client that has returned a cookie, as [`crate::Question::ChooseProfile`] ensures.
     pub fn recognize(&self, now: Now, hello: &ClientHelloInfo) -> Option<KnownClient> {
         self.by_session(now, hello).or_else(|| self.by_psk(now, hello)).or_else(|| self.by_cache(now, hello))
     }
@@ -160,7 +166,8 @@ impl ServerProfiles {
             TicketKind::None | TicketKind::Ask => None,
         };
         let known = |mut session: Session| {
-            // Without the key from which it stems, the session does not resume. If the caller keeps the keys, the device is unknown.
+            // Without the key from which it stems, the session does not resume. If the caller keeps the keys,
+            // the device is unknown.
             let is_good = session.origin().is_none() || self.keys.is_empty() || self.names(&mut session, now);
             let is_usable = is_good && session.is_fresh(now) && self.trusts.contains(&session.settings);
             let (identity, rank) = (session.peer.filter(|_| is_usable)?, Some(session.rank));
@@ -191,7 +198,8 @@ impl ServerProfiles {
         self.keys.iter().find_map(|keys| keys.find(identity, now))
     }
 
-    /// Gives the client of a session the current name of the key from which the session stems. Returns whether this side has the key.
+    /// Gives the client of a session the current name of the key from which the session stems. Returns
+    /// whether this side has the key.
     fn names(&self, session: &mut Session, now: Now) -> bool {
         let key = session.origin().and_then(|identity| self.key(identity, now));
         key.is_some_and(|key| session.stems_from(&key, self.default.profile.provider.sha256))

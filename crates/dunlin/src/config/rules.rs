@@ -192,8 +192,8 @@ pub(super) fn check(profile: &ProfileSettings) -> Result<(), Error> {
     Ok(())
 }
 
-/// The first fault in the TLS 1.2 suites of a profile. Only [`crate::ProfileBuilder::tls12_cipher_suites`] refers to this
-/// function, so other programs do not link it.
+/// The first fault in the TLS 1.2 suites of a profile. Only [`crate::ProfileBuilder::tls12_cipher_suites`]
+/// refers to this function, so other programs do not link it.
 pub(super) fn tls12_fault(profile: &ProfileSettings) -> Option<String> {
     let curve = profile.groups.iter().any(|g| g.name().is_curve());
     let field = profile.groups.iter().any(|g| g.finite_field().is_some());

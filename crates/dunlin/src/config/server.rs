@@ -15,8 +15,8 @@ use crate::resume::{SettingsDigest, Tickets};
 use crate::settings::{ClientAuth, CookieKeys, DatagramSettings, ProfileSettings, PskSource};
 
 impl ServerConfig {
-    /// A server that authenticates itself by the credentials of this profile. It does not authenticate clients, and has no PSK,
-    /// tickets or cookies. [`Self::psk_only`] makes a server without credentials.
+    /// A server that authenticates itself by the credentials of this profile. It does not authenticate
+    /// clients, and has no PSK, tickets or cookies. [`Self::psk_only`] makes a server without credentials.
     ///
     /// # Errors
     /// The profile has no credential, or the random source failed.
@@ -28,10 +28,12 @@ impl ServerConfig {
         Self::of(profile)
     }
 
-    /// A server that authenticates itself only by external PSKs, which `keys` finds. It has no tickets or cookies.
+    /// A server that authenticates itself only by external PSKs, which `keys` finds. It has no tickets or
+    /// cookies.
     ///
     /// # Errors
-    /// The profile has a credential or [`crate::ProfileBuilder::tls_cert_with_extern_psk`], or the random source failed.
+    /// The profile has a credential or [`crate::ProfileBuilder::tls_cert_with_extern_psk`], or the random
+    /// source failed.
     pub fn psk_only(profile: Profile, keys: PskSource) -> Result<Self, Error> {
         if !profile.settings.credentials.is_empty() {
             let why = "a server with PSKs alone uses no credential: leave it out, or use ServerConfig::new and with_psks";
@@ -44,9 +46,9 @@ impl ServerConfig {
         Ok(Self { psks: Some(keys), ..Self::of(profile)? })
     }
 
-    /// A server that raises [`crate::Question::ChooseProfile`] for each first ClientHello and serves the client by the configuration
-    /// in the answer. Its own profile serves no client. If those configurations allow early data, give this one their tickets, too
-    /// ([`Self::with_tickets`], [`Self::with_marks_of`]).
+    /// A server that raises [`crate::Question::ChooseProfile`] for each first ClientHello and serves the
+    /// client by the configuration in the answer. Its own profile serves no client. If those configurations
+    /// allow early data, give this one their tickets, too ([`Self::with_tickets`], [`Self::with_marks_of`]).
     ///
     /// # Errors
     /// The random source failed.
@@ -54,9 +56,10 @@ impl ServerConfig {
         Ok(Self { choose_profile: true, ..Self::of(profile)? })
     }
 
-    /// A server whose connections end with the handshake: it then sends close_notify, and takes no data. An authority validates a name
-    /// in this way (RFC 8737 §3). Over streams, this configuration may also be the answer to [`crate::Question::ChooseProfile`] of a
-    /// server with [`crate::ServerProfiles`], although it is none of them: no data passes that a rank protects.
+    /// A server whose connections end with the handshake: it then sends close_notify, and takes no data. An
+    /// authority validates a name in this way (RFC 8737 §3). Over streams, this configuration may also be the
+    /// answer to [`crate::Question::ChooseProfile`] of a server with [`crate::ServerProfiles`], although it
+    /// is none of them: no data passes that a rank protects.
     ///
     /// # Errors
     /// Those of [`Self::new`].
@@ -113,16 +116,17 @@ impl ServerConfig {
         Ok(self)
     }
 
-    /// Sets the source of external PSKs, for a server that also has credentials ([`Self::psk_only`] is for servers without).
+    /// Sets the source of external PSKs, for a server that also has credentials ([`Self::psk_only`] is for
+    /// servers without).
     #[must_use]
     pub fn with_psks(mut self, psks: PskSource) -> Self {
         self.psks = Some(psks);
         self
     }
 
-    /// Sets the hint that a TLS 1.2 server sends, unencrypted, to help clients choose their key (RFC 4279 §5.2). The issuer of
-    /// the keys defines its meaning, and other clients ignore it. If it is empty, the default, the server sends none. Some
-    /// clients do not accept more than 128 bytes.
+    /// Sets the hint that a TLS 1.2 server sends, unencrypted, to help clients choose their key (RFC 4279
+    /// §5.2). The issuer of the keys defines its meaning, and other clients ignore it. If it is empty, the
+    /// default, the server sends none. Some clients do not accept more than 128 bytes.
     ///
     /// # Errors
     /// It is longer than 65535 bytes.
@@ -141,10 +145,10 @@ impl ServerConfig {
         self
     }
 
-    /// Enables early data for these application protocols, with at most `max_size` bytes for each ticket. The tickets of the server
-    /// must tell whether one is used for the first time: [`Tickets::stateful`], [`Tickets::ask`], or keys with a register
-    /// ([`crate::resume::SealTickets::single_use`]). With other tickets the server refuses early data. Tickets that were issued
-    /// without early data do not gain it.
+    /// Enables early data for these application protocols, with at most `max_size` bytes for each ticket. The
+    /// tickets of the server must tell whether one is used for the first time: [`Tickets::stateful`],
+    /// [`Tickets::ask`], or keys with a register ([`crate::resume::SealTickets::single_use`]). With other
+    /// tickets the server refuses early data. Tickets that were issued without early data do not gain it.
     ///
     /// # Errors
     /// `max_size` is zero or more than [`MAX_EARLY_DATA`].
@@ -157,13 +161,15 @@ impl ServerConfig {
         Ok(self)
     }
 
-    /// Marks the tickets of `other` as used, too, if they come with early data. A server that rejects early data marks its ticket, so that
-    /// no server accepts a copy (RFC 8446 §8.2). For this it must know the keys or the store of the ticket.
+    /// Marks the tickets of `other` as used, too, if they come with early data. A server that rejects early
+    /// data marks its ticket, so that no server accepts a copy (RFC 8446 §8.2). For this it must know the
+    /// keys or the store of the ticket.
     ///
-    /// This is necessary if `other` has tickets of its own: if it answers this server's [`crate::Question::ChooseProfile`], or if
-    /// this configuration replaces it. The server accepts early data only with a ticket that it has marked before it asks that
-    /// question. [`crate::ServerProfiles`] does this for its configurations. It is also necessary if the provider of `other` has cipher
-    /// suites that this one lacks.
+    /// This is necessary if `other` has tickets of its own: if it answers this server's
+    /// [`crate::Question::ChooseProfile`], or if this configuration replaces it. The server accepts early
+    /// data only with a ticket that it has marked before it asks that question. [`crate::ServerProfiles`]
+    /// does this for its configurations. It is also necessary if the provider of `other` has cipher suites
+    /// that this one lacks.
     #[must_use]
     pub fn with_marks_of(mut self, other: &Self) -> Self {
         for suite in other.profile.provider.cipher_suites.iter().chain(&other.other_suites) {
@@ -177,9 +183,10 @@ impl ServerConfig {
         self
     }
 
-    /// Enables the handshake cache ([`crate::cache`]). The store keeps certificates of clients, so that they need not send them
-    /// again. To clients that have this server's certificates, the server abbreviates its own. It uses an entry until `max_age`
-    /// after it verified the client's certificates. With [`CacheMode::Rfc7924`] the server keeps no certificates of clients.
+    /// Enables the handshake cache ([`crate::cache`]). The store keeps certificates of clients, so that they
+    /// need not send them again. To clients that have this server's certificates, the server abbreviates its
+    /// own. It uses an entry until `max_age` after it verified the client's certificates. With
+    /// [`CacheMode::Rfc7924`] the server keeps no certificates of clients.
     ///
     /// # Errors
     /// A certificate of this server is too long for a message.
@@ -197,8 +204,9 @@ impl ServerConfig {
         Ok(self)
     }
 
-    /// Replaces the store of the handshake cache with what `wrap` makes of it. The new store can hide a client that must present its
-    /// certificates again: its `find` returns `None`. Without a handshake cache this changes nothing.
+    /// Replaces the store of the handshake cache with what `wrap` makes of it. The new store can hide a
+    /// client that must present its certificates again: its `find` returns `None`. Without a handshake cache
+    /// this changes nothing.
     #[must_use]
     pub fn map_handshake_cache(
         mut self,
@@ -208,12 +216,13 @@ impl ServerConfig {
         self
     }
 
-    /// Sets whether every client must first return a cookie (RFC 8446 §4.2.2, RFC 6347 §4.2.1), which costs a round trip. By default
-    /// this is so over datagrams, and not over streams.
+    /// Sets whether every client must first return a cookie (RFC 8446 §4.2.2, RFC 6347 §4.2.1), which costs a
+    /// round trip. By default this is so over datagrams, and not over streams.
     ///
-    /// Over datagrams the cookie contains the client's address. Before a client has returned it, the server looks nothing up, asks
-    /// nothing, signs nothing, and sends no more than three times what it has received. Without cookies, a server sends its whole
-    /// flight to any address, forged or not. Switch them off only in a network to which no stranger can send.
+    /// Over datagrams the cookie contains the client's address. Before a client has returned it, the server
+    /// looks nothing up, asks nothing, signs nothing, and sends no more than three times what it has
+    /// received. Without cookies, a server sends its whole flight to any address, forged or not. Switch them
+    /// off only in a network to which no stranger can send.
     ///
     /// Over streams, clients without TLS 1.3 cannot return a cookie, and the server requests none from them.
     #[must_use]
@@ -229,35 +238,38 @@ impl ServerConfig {
         self
     }
 
-    /// Sets whether each first ClientHello raises [`crate::Question::ChooseProfile`] before the server makes other choices. A
-    /// server that only chooses ([`Self::choosing`]) always raises it.
+    /// Sets whether each first ClientHello raises [`crate::Question::ChooseProfile`] before the server makes
+    /// other choices. A server that only chooses ([`Self::choosing`]) always raises it.
     #[must_use]
     pub fn with_profile_choice(mut self, on: bool) -> Self {
         self.choose_profile = on || !serves_clients(&self);
         self
     }
 
-    /// Sets whether a renegotiation to this profile ([`crate::ServerProfiles`]) shows its own certificate. By default it shows that of
-    /// the first handshake again, because BoringSSL's clients and this engine's end a connection whose server changes its certificate.
-    /// OpenSSL's clients accept another one, and so do Java's with extended master secret.
+    /// Sets whether a renegotiation to this profile ([`crate::ServerProfiles`]) shows its own certificate. By
+    /// default it shows that of the first handshake again, because BoringSSL's clients and this engine's end
+    /// a connection whose server changes its certificate. OpenSSL's clients accept another one, and so do
+    /// Java's with extended master secret.
     #[must_use]
     pub const fn with_certificate_change(mut self, on: bool) -> Self {
         self.changes_certificate = on;
         self
     }
 
-    /// The same server with another trust, for example with new CRLs. Sessions and cached certificates are bound to the trust that
-    /// verified them, so each client makes a full handshake first.
+    /// The same server with another trust, for example with new CRLs. Sessions and cached certificates are
+    /// bound to the trust that verified them, so each client makes a full handshake first.
     ///
     /// # Errors
-    /// The profile with the new trust breaks a rule, or the server requests certificates but the new trust accepts none.
+    /// The profile with the new trust breaks a rule, or the server requests certificates but the new trust
+    /// accepts none.
     pub fn with_trust(mut self, trust: impl Into<Verifiers>) -> Result<Self, Error> {
         self.profile = with_trust(&self.profile, trust.into())?;
         let client_auth = self.client_auth;
         self.with_client_auth(client_auth)
     }
 
-    /// The digest to which sessions and frozen associations are bound. It covers the settings that authenticate clients.
+    /// The digest to which sessions and frozen associations are bound. It covers the settings that
+    /// authenticate clients.
     pub const fn session_settings(&self) -> &SettingsDigest {
         &self.settings
     }

@@ -22,7 +22,8 @@ use crate::wire::{ExtensionType, What};
 pub struct Transmit {
     /// The socket or interface to send it from; always the default one for a caller that names no other.
     pub local: Local,
-    /// The address to send it from ([`Path::source`]). A caller whose machine has lost that address lets the system choose.
+    /// The address to send it from ([`Path::source`]). A caller whose machine has lost that address lets the
+    /// system choose.
     pub source: Option<IpAddr>,
     /// The address to send it to.
     pub to: SocketAddr,
@@ -37,19 +38,22 @@ pub(crate) enum Standing {
     Unknown,
     /// A part of a ClientHello.
     PartOfHello,
-    /// The client may have a connection: it has returned a cookie, or the server demands none. The connection may have failed since.
+    /// The client may have a connection: it has returned a cookie, or the server demands none. The connection
+    /// may have failed since.
     Admitted,
 }
 
 impl Connection<Datagram> {
-    /// Creates a client that connects to `server` at the address `peer`. Its ClientHello is ready to transmit.
+    /// Creates a client that connects to `server` at the address `peer`. Its ClientHello is ready to
+    /// transmit.
     ///
-    /// The engine only compares addresses. A caller on a network without IP maps the network's addresses to any others, one to
-    /// one.
+    /// The engine only compares addresses. A caller on a network without IP maps the network's addresses to
+    /// any others, one to one.
     ///
     /// # Errors
-    /// The random source failed, or a value of the configuration does not fit its field, or its connection IDs do not suit
-    /// [`crate::Multihoming::unlinkable`], or it has a scheme of ports that this build lacks ([`PortScheme::AVAILABLE`]).
+    /// The random source failed, or a value of the configuration does not fit its field, or its connection
+    /// IDs do not suit [`crate::Multihoming::unlinkable`], or it has a scheme of ports that this build lacks
+    /// ([`PortScheme::AVAILABLE`]).
     pub fn client(
         config: &Arc<ClientConfig>,
         server: ServerAddress,
@@ -110,15 +114,17 @@ impl Connection<Datagram> {
         self.transport.is_newly_authentic()
     }
 
-    /// When the latest authentic record arrived, in milliseconds of the monotonic clock. It is negative if that was before the clock began: a thawed association may
-    /// have been silent for longer than its process runs.
+    /// When the latest authentic record arrived, in milliseconds of the monotonic clock. It is negative if
+    /// that was before the clock began: a thawed association may have been silent for longer than its process
+    /// runs.
     pub(crate) fn heard_ms(&self) -> i64 {
         let (heard_at, silent_before) = self.transport.heard_at();
         let silent_before = i64::try_from(silent_before.as_millis()).unwrap_or(i64::MAX);
         i64::try_from(heard_at.0).unwrap_or(i64::MAX).saturating_sub(silent_before)
     }
 
-    /// When nothing authentic has arrived from the peer for `limit`. The time in which the association was frozen counts.
+    /// When nothing authentic has arrived from the peer for `limit`. The time in which the association was
+    /// frozen counts.
     pub(crate) fn idle_at(&self, limit: Duration) -> Instant {
         let (heard_at, silent_before) = self.transport.heard_at();
         heard_at + limit.saturating_sub(silent_before)
@@ -150,7 +156,8 @@ impl Connection<Datagram> {
         self.transport.issued_ids()
     }
 
-    /// The peer's address. It changes as [`crate::Migration`] says, and [`crate::Event::PeerMoved`] reports that.
+    /// The peer's address. It changes as [`crate::Migration`] says, and [`crate::Event::PeerMoved`] reports
+    /// that.
     pub const fn peer_address(&self) -> SocketAddr {
         self.transport.path().peer
     }
@@ -160,37 +167,43 @@ impl Connection<Datagram> {
         self.transport.path()
     }
 
-    /// Sends over this socket or interface of the caller from now on, for example because the previous one has lost its network. In
-    /// DTLS 1.3 this side uses a spare connection ID of the peer there, if it has one ([`Self::request_connection_ids`]). Observers of both
-    /// paths can still link them by the ID in the peer's challenge, until the peer has moved. The peer follows once it has received newer data and has checked the new address.
+    /// Sends over this socket or interface of the caller from now on, for example because the previous one
+    /// has lost its network. In DTLS 1.3 this side uses a spare connection ID of the peer there, if it has
+    /// one ([`Self::request_connection_ids`]). Observers of both paths can still link them by the ID in the
+    /// peer's challenge, until the peer has moved. The peer follows once it has received newer data and has
+    /// checked the new address.
     pub fn set_local(&mut self, local: Local) {
         if local != self.transport.path().local {
             self.transport.set_local(local);
         }
     }
 
-    /// Sets the interfaces over which a client with [`crate::Multihoming`] may send, the best first: at most [`crate::MAX_INTERFACES`],
-    /// and none while the caller has no network. A new interface is used once the server has answered a probe there; if the present
-    /// one is missing, another one is used at once. A socket that is bound to another address counts as another interface, or the
-    /// caller reports it by [`Self::address_changed`].
+    /// Sets the interfaces over which a client with [`crate::Multihoming`] may send, the best first: at most
+    /// [`crate::MAX_INTERFACES`], and none while the caller has no network. A new interface is used once the
+    /// server has answered a probe there; if the present one is missing, another one is used at once. A
+    /// socket that is bound to another address counts as another interface, or the caller reports it by
+    /// [`Self::address_changed`].
     ///
-    /// The connection begins with the interface of its first path alone. Then ask for [`Connection::poll_timeout`] again.
+    /// The connection begins with the interface of its first path alone. Then ask for
+    /// [`Connection::poll_timeout`] again.
     ///
     /// # Errors
-    /// [`Misuse::Config`] without [`crate::ClientConfig::with_multihoming`], with too many interfaces, or with one twice; that leaves
-    /// the connection unchanged. Or the connection has failed.
+    /// [`Misuse::Config`] without [`crate::ClientConfig::with_multihoming`], with too many interfaces, or
+    /// with one twice; that leaves the connection unchanged. Or the connection has failed.
     pub fn set_interfaces(&mut self, now: Now, interfaces: &[Local]) -> Result<(), Error> {
         self.check()?;
         let set = self.transport.set_interfaces(now.monotonic, interfaces);
         self.after_path(set)
     }
 
-    /// Tells the connection that the address of one of the caller's sockets or interfaces has changed. If the connection sends over it,
-    /// it tells the peer the new address at once, by a record without content, and sends again what the peer has not acknowledged; or it
-    /// changes to another interface on which the server has answered ([`crate::Multihoming`]). Where it has spare connection IDs of
-    /// the peer and may use them, the new address gets one of its own.
+    /// Tells the connection that the address of one of the caller's sockets or interfaces has changed. If the
+    /// connection sends over it, it tells the peer the new address at once, by a record without content, and
+    /// sends again what the peer has not acknowledged; or it changes to another interface on which the server
+    /// has answered ([`crate::Multihoming`]). Where it has spare connection IDs of the peer and may use them,
+    /// the new address gets one of its own.
     ///
-    /// In DTLS 1.2 the record without content is an empty record of data, which the peer's application may see.
+    /// In DTLS 1.2 the record without content is an empty record of data, which the peer's application may
+    /// see.
     ///
     /// # Errors
     /// The connection has failed.
@@ -215,22 +228,25 @@ impl Connection<Datagram> {
         self.transport.path_checks()
     }
 
-    /// Processes a datagram that was received over the path `from`; a caller with a single socket passes the peer's address. Discards
-    /// records that are not authentic ([`Connection::discarded`]). While a question is open, it also discards records for which it has
-    /// no room; the peer sends them again.
+    /// Processes a datagram that was received over the path `from`; a caller with a single socket passes the
+    /// peer's address. Discards records that are not authentic ([`Connection::discarded`]). While a question
+    /// is open, it also discards records for which it has no room; the peer sends them again.
     ///
-    /// During the handshake and without connection IDs, it discards datagrams from another address than the peer's. With connection IDs
-    /// it takes authentic records from anywhere, and follows the peer to another address as [`crate::Migration`] says.
+    /// During the handshake and without connection IDs, it discards datagrams from another address than the
+    /// peer's. With connection IDs it takes authentic records from anywhere, and follows the peer to another
+    /// address as [`crate::Migration`] says.
     ///
     /// # Errors
-    /// The error that ends the connection. The caller should still transmit what remains: it may include an alert.
+    /// The error that ends the connection. The caller should still transmit what remains: it may include an
+    /// alert.
     pub fn receive(&mut self, now: Now, from: impl Into<Path>, datagram: &[u8]) -> Result<(), Error> {
         self.check()?;
         self.transport.push(now.monotonic, from.into(), datagram);
         self.drive(now)?;
         let tended = self.transport.tend();
         self.after_path(tended)?;
-        // RFC 9147 §4.5.3: new keys long before the limit of forged records. The peer's KeyUpdate answers this side's.
+        // RFC 9147 §4.5.3: new keys long before the limit of forged records. The peer's KeyUpdate answers
+        // this side's.
         let can_ask = self.progress.is_connected()
             && !self.progress.send_closed
             && self.transport.protocol().has_key_update()
@@ -241,8 +257,8 @@ impl Connection<Datagram> {
         }
     }
 
-    /// Takes the next datagram to transmit. Call it until it returns `None`, and then ask for [`Connection::poll_timeout`]: the
-    /// timer of a flight starts when its last datagram leaves.
+    /// Takes the next datagram to transmit. Call it until it returns `None`, and then ask
+    /// for [`Connection::poll_timeout`]: the timer of a flight starts when its last datagram leaves.
     pub fn poll_transmit(&mut self, now: Now) -> Option<Transmit> {
         let (Path { local, source, peer: to }, datagram) = self.transport.transmit(now.monotonic)?;
         Some(Transmit { local, source, to, datagram })
@@ -266,9 +282,10 @@ impl Connection<Datagram> {
     /// Sends `data` in one record and one datagram.
     ///
     /// # Errors
-    /// [`crate::error::Misuse::DataTooLong`] above [`Connection::max_data`], and [`crate::error::Misuse::OutputFull`] while too
-    /// many datagrams wait for transmission; both leave the connection unchanged. Or the handshake is not complete, this side has
-    /// closed, the connection has failed, or the cipher failed.
+    /// [`crate::error::Misuse::DataTooLong`] above [`Connection::max_data`], and
+    /// [`crate::error::Misuse::OutputFull`] while too many datagrams wait for transmission; both leave the
+    /// connection unchanged. Or the handshake is not complete, this side has closed, the connection has
+    /// failed, or the cipher failed.
     pub fn send(&mut self, data: &[u8]) -> Result<(), Error> {
         self.check_send()?;
         self.transport.sender().check_data(data.len())?;
@@ -278,8 +295,9 @@ impl Connection<Datagram> {
         }
     }
 
-    /// Changes the largest datagram to send, in bytes of UDP payload: 80 to 65507. It counts from the next datagram on, retransmissions
-    /// included (RFC 9147 §4.4). So a caller can follow what it learns about the path.
+    /// Changes the largest datagram to send, in bytes of UDP payload: 80 to 65507. It counts from the next
+    /// datagram on, retransmissions included (RFC 9147 §4.4). So a caller can follow what it learns about the
+    /// path.
     ///
     /// # Errors
     /// The value is outside this range, which leaves the connection unchanged.
@@ -288,22 +306,25 @@ impl Connection<Datagram> {
         Ok(())
     }
 
-    /// Changes the first timeout of retransmissions, for example after a measurement of the round-trip time (RFC 9147 §5.8.2). A
-    /// timeout that runs changes in the same proportion. Then ask for [`Connection::poll_timeout`] again.
+    /// Changes the first timeout of retransmissions, for example after a measurement of the round-trip time
+    /// (RFC 9147 §5.8.2). A timeout that runs changes in the same proportion. Then ask for
+    /// [`Connection::poll_timeout`] again.
     ///
     /// # Errors
-    /// [`Misuse::Config`], unless 10 ms ≤ `first` ≤ the longest timeout, which leaves the connection unchanged.
+    /// [`Misuse::Config`], unless 10 ms ≤ `first` ≤ the longest timeout, which leaves the connection
+    /// unchanged.
     pub fn set_first_timeout(&mut self, first: Duration) -> Result<(), Error> {
         self.transport.set_first_timeout(first)
     }
 
-    /// The longest data that [`Connection::send`] accepts, in bytes. It depends on the MTU and the cipher suite.
+    /// The longest data that [`Connection::send`] accepts, in bytes. It depends on the MTU and the cipher
+    /// suite.
     pub fn max_data(&self) -> usize {
         self.transport.max_data()
     }
 
-    /// The connection IDs by which the peer's datagrams are found, the oldest first. Empty before the ServerHello and without IDs.
-    /// Over DTLS 1.3, the peer can ask for more.
+    /// The connection IDs by which the peer's datagrams are found, the oldest first. Empty before the
+    /// ServerHello and without IDs. Over DTLS 1.3, the peer can ask for more.
     pub fn connection_ids(&self) -> impl Iterator<Item = &[u8]> {
         self.transport.own_ids()
     }
@@ -313,11 +334,13 @@ impl Connection<Datagram> {
         self.transport.peer_id()
     }
 
-    /// Asks the peer for spare connection IDs (RFC 9147 §9), for [`Self::use_spare_connection_id`]. The peer may send fewer.
+    /// Asks the peer for spare connection IDs (RFC 9147 §9), for [`Self::use_spare_connection_id`]. The peer
+    /// may send fewer.
     ///
     /// # Errors
-    /// [`Misuse::NotSupported`] in DTLS 1.2, or if this side sends no connection IDs; [`Misuse::KeyUpdateWaits`]. Or the handshake is not complete, this side has
-    /// closed, or the connection has failed.
+    /// [`Misuse::NotSupported`] in DTLS 1.2, or if this side sends no connection IDs;
+    /// [`Misuse::KeyUpdateWaits`]. Or the handshake is not complete, this side has closed, or the connection
+    /// has failed.
     pub fn request_connection_ids(&mut self, count: u8) -> Result<(), Error> {
         self.check_ids(self.transport.sends_connection_id())?;
         if self.transport.key_update_waits() {
@@ -332,11 +355,13 @@ impl Connection<Datagram> {
         }
     }
 
-    /// Gives the peer a new connection ID of this side, which it uses at once (RFC 9147 §9). Earlier ones stay valid for a time. If all
-    /// places are taken and the peer has not used the latest replacement yet, nothing is sent.
+    /// Gives the peer a new connection ID of this side, which it uses at once (RFC 9147 §9). Earlier ones
+    /// stay valid for a time. If all places are taken and the peer has not used the latest replacement yet,
+    /// nothing is sent.
     ///
     /// # Errors
-    /// As [`Self::request_connection_ids`], if this side receives no connection IDs; or no ID could be issued.
+    /// As [`Self::request_connection_ids`], if this side receives no connection IDs; or no ID could be
+    /// issued.
     pub fn replace_connection_id(&mut self) -> Result<(), Error> {
         self.check_ids(self.transport.receives_connection_id())?;
         match self.transport.issue_connection_ids(1, Usage::Immediate) {
@@ -345,14 +370,14 @@ impl Connection<Datagram> {
         }
     }
 
-    /// Uses a spare connection ID of the peer from now on, so that an observer cannot link what follows to what was sent before, for
-    /// example from another address. `false` if there is none.
+    /// Uses a spare connection ID of the peer from now on, so that an observer cannot link what follows to
+    /// what was sent before, for example from another address. `false` if there is none.
     pub fn use_spare_connection_id(&mut self) -> bool {
         self.transport.use_spare_peer_id()
     }
 
-    /// The number of the peer's spare connection IDs. [`Self::use_spare_connection_id`] uses them, and so do the interfaces of
-    /// [`crate::Multihoming::unlinkable`].
+    /// The number of the peer's spare connection IDs. [`Self::use_spare_connection_id`] uses them, and so do
+    /// the interfaces of [`crate::Multihoming::unlinkable`].
     pub fn spare_connection_ids(&self) -> usize {
         self.transport.spare_peer_ids()
     }
@@ -397,8 +422,9 @@ impl Connection<Datagram> {
         self.transport.old_port()
     }
 
-    /// The scheme and the server's port of this association, if it has a port of its own. A client does not tell the announcements of
-    /// a scheme apart, and knows the port of [`PortScheme::TcsMessage`] only after the handshake.
+    /// The scheme and the server's port of this association, if it has a port of its own. A client does not
+    /// tell the announcements of a scheme apart, and knows the port of [`PortScheme::TcsMessage`] only after
+    /// the handshake.
     pub const fn association_port(&self) -> Option<(PortScheme, u16)> {
         self.transport.association_port()
     }

@@ -11,8 +11,9 @@ use crate::time::Now;
 use crate::transport::Transport;
 
 impl Connection<Stream> {
-    /// Early data, while it is possible. On a client, that begins at the start if a session allows it, and ends when the server
-    /// rejects the data or its Finished arrives. On a server, it lasts from acceptance until the handshake is complete.
+    /// Early data, while it is possible. On a client, that begins at the start if a session allows it, and
+    /// ends when the server rejects the data or its Finished arrives. On a server, it lasts from acceptance
+    /// until the handshake is complete.
     ///
     /// [`Connection::send`] and [`Connection::received`] do not carry early data.
     pub fn early_data(&mut self) -> Option<EarlyData<'_>> {
@@ -21,21 +22,21 @@ impl Connection<Stream> {
     }
 }
 
-/// Data before the handshake is complete (RFC 8446 §2.3). The client's early data is not forward secret, and TLS alone does
-/// not protect the server from replays of it; see [`crate::early`].
+/// Data before the handshake is complete (RFC 8446 §2.3). The client's early data is not forward secret, and
+/// TLS alone does not protect the server from replays of it; see [`crate::early`].
 pub struct EarlyData<'a> {
     connection: &'a mut Connection<Stream>,
 }
 
 impl EarlyData<'_> {
-    /// The application protocol of the data, from the session. If the server accepts the data, this connection uses the same
-    /// protocol.
+    /// The application protocol of the data, from the session. If the server accepts the data, this
+    /// connection uses the same protocol.
     pub fn alpn(&self) -> Option<&[u8]> {
         self.connection.progress.early.session.as_ref()?.alpn.as_deref()
     }
 
-    /// The peer's identity in the session. The peer has proven it in an earlier connection. On a server, even replayed early data
-    /// originally came from this peer.
+    /// The peer's identity in the session. The peer has proven it in an earlier connection. On a server, even
+    /// replayed early data originally came from this peer.
     pub fn peer(&self) -> Option<&PeerIdentity> {
         self.connection.progress.early.session.as_ref()?.peer.as_ref()
     }
@@ -49,12 +50,12 @@ impl EarlyData<'_> {
         }
     }
 
-    /// On a client: encrypts `data` as early data, as far as the session and the space in the output allow. Returns the number of
-    /// bytes. Send the rest later with [`Connection::send`]. If the server rejects early data, the engine does not send it again:
-    /// see [`crate::Event::EarlyData`].
+    /// On a client: encrypts `data` as early data, as far as the session and the space in the output allow.
+    /// Returns the number of bytes. Send the rest later with [`Connection::send`]. If the server rejects
+    /// early data, the engine does not send it again: see [`crate::Event::EarlyData`].
     ///
-    /// On a server: answers early data before the client's Finished arrives. Only a client with the session's secret can read
-    /// the answer, but the request may be a replay.
+    /// On a server: answers early data before the client's Finished arrives. Only a client with the session's
+    /// secret can read the answer, but the request may be a replay.
     ///
     /// # Errors
     /// The cipher failed, or this side has closed.
@@ -75,8 +76,8 @@ impl EarlyData<'_> {
         Ok(sent)
     }
 
-    /// Early data that a server received, decrypted in place. Call [`EarlyData::consume`] for each part that is processed: the
-    /// handshake waits for that.
+    /// Early data that a server received, decrypted in place. Call [`EarlyData::consume`] for each part that
+    /// is processed: the handshake waits for that.
     pub fn received(&self) -> &[u8] {
         self.connection.transport.received_early()
     }
@@ -89,8 +90,8 @@ impl EarlyData<'_> {
         self.connection.consumed(now, n.min(self.received().len()))
     }
 
-    /// Exports keying material from the early exporter into `out` (RFC 8446 §7.5). A replayed first flight yields the same
-    /// material.
+    /// Exports keying material from the early exporter into `out` (RFC 8446 §7.5). A replayed first flight
+    /// yields the same material.
     ///
     /// # Errors
     /// `out` is longer than 255 hash lengths, or `label` is one that TLS itself uses (RFC 5705 §6).

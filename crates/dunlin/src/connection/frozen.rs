@@ -27,29 +27,34 @@ use crate::time::Now;
 use crate::transport::Emitter;
 use crate::wire::{CipherSuite, Reader, What, Writer};
 
-/// The number of the format. A version of this engine reads its own format only, since an association lives shortly.
+/// The number of the format. A version of this engine reads its own format only, since an association lives
+/// shortly.
 const FORMAT: u8 = 8;
 
-/// Room for everything except identities, names and connection IDs, in bytes. The buffer with the secrets must not move while it grows: a
-/// moved one would leave an unwiped copy.
+/// Room for everything except identities, names and connection IDs, in bytes. The buffer with the secrets
+/// must not move while it grows: a moved one would leave an unwiped copy.
 const ROOM: usize = 1024;
 
 impl Connection<Datagram> {
-    /// Ends the connection on this side of a restart, and writes it out for [`Self::thaw_server`] or [`Self::thaw_client`]. Nothing is sent
-    /// afterwards: every further call reports [`Misuse::Frozen`]. The peer notices nothing. The wall clock in `now` tells the thawed
-    /// connection how long the peer has been silent.
+    /// Ends the connection on this side of a restart, and writes it out for [`Self::thaw_server`] or
+    /// [`Self::thaw_client`]. Nothing is sent afterwards: every further call reports [`Misuse::Frozen`]. The
+    /// peer notices nothing. The wall clock in `now` tells the thawed connection how long the peer has been
+    /// silent.
     ///
-    /// The bytes contain the secrets of the connection. The caller must seal them, and **must never thaw them twice**: two connections with
-    /// the same keys and record numbers would reveal their plaintext. Unread data, the peer's certificates, the memory of tickets, and the
-    /// connection IDs of other interfaces ([`crate::Multihoming::unlinkable`]) are left behind.
+    /// The bytes contain the secrets of the connection. The caller must seal them, and **must never thaw them
+    /// twice**: two connections with the same keys and record numbers would reveal their plaintext. Unread
+    /// data, the peer's certificates, the memory of tickets, and the connection IDs of other interfaces
+    /// ([`crate::Multihoming::unlinkable`]) are left behind.
     ///
     /// # Errors
     /// All but the last leave the connection unchanged.
     ///
-    /// * [`Misuse::FlightWaits`] while a message is on its way in either direction, or output waits for transmission.
+    /// * [`Misuse::FlightWaits`] while a message is on its way in either direction, or output waits for
+    ///   transmission.
     /// * [`Misuse::HandshakeNotComplete`].
     /// * [`Misuse::SendClosed`] if either side has closed.
-    /// * [`Misuse::NotSupported`] in DTLS 1.2 without extended master secret, or if this server's association has a port of its own.
+    /// * [`Misuse::NotSupported`] in DTLS 1.2 without extended master secret, or if this server's association
+    ///   has a port of its own.
     /// * The connection has failed.
     pub fn freeze(&mut self, now: Now) -> Result<Zeroizing<Vec<u8>>, Error> {
         self.check()?;
@@ -59,7 +64,8 @@ impl Connection<Datagram> {
         if self.progress.send_closed || self.peer_closed {
             return Err(Misuse::SendClosed.into());
         }
-        // RFC 7627 §5.4: without extended master secret a connection exports nothing, and its secrets leave it on no other way.
+        // RFC 7627 §5.4: without extended master secret a connection exports nothing, and its secrets leave
+        // it on no other way.
         let Some(exporter) = &self.progress.exporter else {
             return Err(Misuse::NotSupported(What::FrozenAssociation).into());
         };
@@ -94,16 +100,20 @@ impl Connection<Datagram> {
         Ok(bytes)
     }
 
-    /// Continues a server's connection that [`Self::freeze`] has written, under the same settings. The device of a client that has proved a
-    /// pre-shared key is the key's current name. A caller that keeps the keys itself ([`PskSource::Ask`]) must look the key up.
+    /// Continues a server's connection that [`Self::freeze`] has written, under the same settings. The device
+    /// of a client that has proved a pre-shared key is the key's current name. A caller that keeps the keys
+    /// itself ([`PskSource::Ask`]) must look the key up.
     ///
     /// # Errors
-    /// * [`Misuse::OtherSettings`] if they were written under other trusted certificates, CRLs or client authentication, or if the client has
-    ///   proved a pre-shared key and the configuration has no source of keys.
-    /// * [`crate::error::Internal::QuestionFailed`] if the pre-shared keys cannot be read now ([`crate::auth::FindPsk::find_for_thaw`]).
+    /// * [`Misuse::OtherSettings`] if they were written under other trusted certificates, CRLs or client
+    ///   authentication, or if the client has proved a pre-shared key and the configuration has no source of
+    ///   keys.
+    /// * [`crate::error::Internal::QuestionFailed`] if the pre-shared keys cannot be read now
+    ///   ([`crate::auth::FindPsk::find_for_thaw`]).
     /// * [`AuthenticationFailure::Expired`] if the peer's certificate or a CRL behind it has expired.
-    /// * [`AuthenticationFailure::Rejected`] if the verifier no longer believes the peer ([`crate::auth::Verifier::still_believes`]), or if
-    ///   the configuration no longer has the pre-shared key that the client has proved, also beside a certificate.
+    /// * [`AuthenticationFailure::Rejected`] if the verifier no longer believes the peer
+    ///   ([`crate::auth::Verifier::still_believes`]), or if the configuration no longer has the pre-shared
+    ///   key that the client has proved, also beside a certificate.
     /// * The bytes do not parse or are a client's, or the provider failed.
     pub fn thaw_server(config: &Arc<ServerConfig>, bytes: &[u8], now: Now) -> Result<Self, Error> {
         let owner = Owner {
@@ -124,8 +134,9 @@ impl Connection<Datagram> {
     /// Continues a client's connection to `server`, as [`Self::thaw_server`]. It keeps no further tickets.
     ///
     /// # Errors
-    /// As [`Self::thaw_server`]; also [`Misuse::OtherSettings`] if the connection was made with another name of the server, or with a
-    /// pre-shared key that the configuration no longer has. Keys that the caller chooses ([`PskChoice`]) are not compared.
+    /// As [`Self::thaw_server`]; also [`Misuse::OtherSettings`] if the connection was made with another name
+    /// of the server, or with a pre-shared key that the configuration no longer has. Keys that the caller
+    /// chooses ([`PskChoice`]) are not compared.
     pub fn thaw_client(
         config: &Arc<ClientConfig>,
         server: ServerAddress,
@@ -148,8 +159,9 @@ impl Connection<Datagram> {
         }
     }
 
-    /// Lets `issuer` issue further connection IDs of this side, instead of the configuration's, if its IDs have the length of those
-    /// before. A caller with several endpoints learns only from a thawed connection's IDs to which of them it belongs.
+    /// Lets `issuer` issue further connection IDs of this side, instead of the configuration's, if its IDs
+    /// have the length of those before. A caller with several endpoints learns only from a thawed
+    /// connection's IDs to which of them it belongs.
     pub fn set_connection_ids(&mut self, issuer: Arc<dyn ConnectionIds>) {
         self.transport.set_issuer(issuer);
     }
@@ -160,8 +172,9 @@ fn is_to(negotiated: &Negotiated, name: &str) -> bool {
     negotiated.server_name.as_deref() == Some(name)
 }
 
-/// Checks that a server still has the pre-shared key that has authenticated the client or went into the keys, as for a session that resumes.
-/// A client with a key gets its current name. Another key with the same identity says nothing about the client.
+/// Checks that a server still has the pre-shared key that has authenticated the client or went into the keys,
+/// as for a session that resumes. A client with a key gets its current name. Another key with the same
+/// identity says nothing about the client.
 fn check_psk(config: &ServerConfig, negotiated: &mut Negotiated, now: Now) -> Result<(), Error> {
     let psk = match &mut negotiated.peer {
         Some(PeerIdentity::Psk(psk)) => Some(psk),

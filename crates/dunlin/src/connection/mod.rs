@@ -1,4 +1,5 @@
-//! The public interface of the engine: bytes or datagrams go in; bytes or datagrams, events and questions come out.
+//! The public interface of the engine: bytes or datagrams go in; bytes or datagrams, events and questions
+//! come out.
 
 use crate::sync::Arc;
 use alloc::boxed::Box;
@@ -34,10 +35,11 @@ pub(crate) use datagram::Standing;
 pub use datagram::Transmit;
 pub use early::EarlyData;
 
-/// One TLS or DTLS connection. It does no input or output and has no clock: the caller transfers the bytes and passes the
-/// current time.
+/// One TLS or DTLS connection. It does no input or output and has no clock: the caller transfers the bytes
+/// and passes the current time.
 ///
-/// The first error ends the connection. The caller should still transmit what remains, since that may include an alert.
+/// The first error ends the connection. The caller should still transmit what remains, since that may include
+/// an alert.
 ///
 /// # Calls
 ///
@@ -54,11 +56,13 @@ pub use early::EarlyData;
 /// | keep time | no timers | `poll_timeout`, `handle_timeout(now)` |
 /// | replace keys, end | `update_keys`, `close`, `abort` | the same |
 ///
-/// A call that begins with `poll_` takes out the next whole item: an event or a datagram. A stream has no items, and a transport may
-/// take only a part of its bytes. So it lends its buffers (`transmit`, `received`), and the caller reports what it has used.
+/// A call that begins with `poll_` takes out the next whole item: an event or a datagram. A stream has no
+/// items, and a transport may take only a part of its bytes. So it lends its buffers (`transmit`,
+/// `received`), and the caller reports what it has used.
 ///
 /// # Examples
-/// A client over blocking sockets, up to the end of the handshake. [The first page](crate) has both sides and data.
+/// A client over blocking sockets, up to the end of the handshake. [The first page](crate) has both sides and
+/// data.
 /// ```no_run
 /// use std::io::{Read, Write};
 /// use std::net::TcpStream;
@@ -110,7 +114,8 @@ pub struct Connection<T> {
 
 /// TLS over a byte stream.
 pub type TlsConnection = Connection<Stream>;
-/// DTLS over datagrams. It retransmits lost handshake messages (RFC 9147 §5.8). Lost application data stays lost.
+/// DTLS over datagrams. It retransmits lost handshake messages (RFC 9147 §5.8). Lost application data stays
+/// lost.
 pub type DtlsConnection = Connection<Datagram>;
 
 #[allow(private_bounds, reason = "the transports are ours alone")]
@@ -169,8 +174,8 @@ impl<T: Transport> Connection<T> {
         self.error.as_ref()
     }
 
-    /// Whether the peer has sent close_notify, after which it sends no more data, or could send none from the beginning
-    /// ([`ServerConfig::handshake_only`]).
+    /// Whether the peer has sent close_notify, after which it sends no more data, or could send none from the
+    /// beginning ([`ServerConfig::handshake_only`]).
     pub const fn peer_has_closed(&self) -> bool {
         self.peer_closed
     }
@@ -180,8 +185,8 @@ impl<T: Transport> Connection<T> {
         self.progress.send_closed || self.error.is_some()
     }
 
-    /// The result of the latest complete handshake. `None` until this side has verified the peer's Finished. A renegotiation
-    /// changes it only when it is complete.
+    /// The result of the latest complete handshake. `None` until this side has verified the peer's Finished.
+    /// A renegotiation changes it only when it is complete.
     pub fn negotiated(&self) -> Option<&Negotiated> {
         self.progress.negotiated.as_deref().filter(|_| self.progress.is_connected())
     }
@@ -201,16 +206,18 @@ impl<T: Transport> Connection<T> {
         event
     }
 
-    /// When to call [`Connection::handle_timeout`], on the monotonic clock. `None` if no timer runs. The deadline can change with
-    /// every call. A connection over a stream has no timers.
+    /// When to call [`Connection::handle_timeout`], on the monotonic clock. `None` if no timer runs. The
+    /// deadline can change with every call. A connection over a stream has no timers.
     pub fn poll_timeout(&self) -> Option<Instant> {
         self.transport.poll_timeout().filter(|_| self.error.is_none())
     }
 
-    /// Handles the timers whose deadline has come. Then there may be more to transmit. A call before the deadline has no effect.
+    /// Handles the timers whose deadline has come. Then there may be more to transmit. A call before the
+    /// deadline has no effect.
     ///
     /// # Errors
-    /// [`Error::TimedOut`] after too many retransmissions without an answer, or the connection has failed before.
+    /// [`Error::TimedOut`] after too many retransmissions without an answer, or the connection has failed
+    /// before.
     pub fn handle_timeout(&mut self, now: Now) -> Result<(), Error> {
         self.check()?;
         let handled = self.transport.handle_timeout(now.monotonic);
@@ -224,7 +231,8 @@ impl<T: Transport> Connection<T> {
     /// Answers an open question and continues the handshake.
     ///
     /// # Errors
-    /// [`Misuse::NoSuchQuestion`] and [`Misuse::WrongAnswer`] leave the connection unchanged. Every other error ends it.
+    /// [`Misuse::NoSuchQuestion`] and [`Misuse::WrongAnswer`] leave the connection unchanged. Every other
+    /// error ends it.
     pub fn answer(&mut self, now: Now, id: QuestionId, answer: Answer) -> Result<(), Error> {
         self.check()?;
         let kind = match self.open_question {
@@ -244,12 +252,14 @@ impl<T: Transport> Connection<T> {
         self.drive(now)
     }
 
-    /// Exports keying material for another protocol into `out` (RFC 8446 §7.5, RFC 5705). TLS 1.3 treats a missing context as
-    /// empty; TLS 1.2 distinguishes the two. A server that accepted early data can export before the handshake is complete.
+    /// Exports keying material for another protocol into `out` (RFC 8446 §7.5, RFC 5705). TLS 1.3 treats a
+    /// missing context as empty; TLS 1.2 distinguishes the two. A server that accepted early data can export
+    /// before the handshake is complete.
     ///
     /// # Errors
-    /// The handshake is not complete, the connection has failed, `out` is longer than 255 hash lengths, or `label` is one that
-    /// TLS itself uses (RFC 5705 §6). [`Misuse::NotSupported`] in TLS 1.2 without extended master secret (RFC 7627 §5.4).
+    /// The handshake is not complete, the connection has failed, `out` is longer than 255 hash lengths, or
+    /// `label` is one that TLS itself uses (RFC 5705 §6). [`Misuse::NotSupported`] in TLS 1.2 without
+    /// extended master secret (RFC 7627 §5.4).
     pub fn export(&self, label: &[u8], context: Option<&[u8]>, out: &mut [u8]) -> Result<(), Error> {
         self.check()?;
         match &self.progress.exporter {
@@ -264,8 +274,9 @@ impl<T: Transport> Connection<T> {
         }
     }
 
-    /// The channel binding tls-unique (RFC 5929 §3) for older protocols over TLS 1.2: the first Finished of the latest
-    /// handshake. `None` in TLS 1.3, where [`Self::export`] with the label of RFC 9266 replaces it.
+    /// The channel binding tls-unique (RFC 5929 §3) for older protocols over TLS 1.2: the first Finished of
+    /// the latest handshake. `None` in TLS 1.3, where [`Self::export`] with the label of RFC 9266 replaces
+    /// it.
     pub fn tls_unique(&self) -> Option<[u8; 12]> {
         self.progress.first_finished.filter(|_| self.error.is_none())
     }
@@ -275,11 +286,13 @@ impl<T: Transport> Connection<T> {
         matches!(self.progress.early.sending, Sending::Answer)
     }
 
-    /// Replaces this side's sending keys (RFC 8446 §4.6.3). With `both`, asks the peer to replace its keys, too.
+    /// Replaces this side's sending keys (RFC 8446 §4.6.3). With `both`, asks the peer to replace its keys,
+    /// too.
     ///
     /// # Errors
-    /// The handshake is not complete, this side has closed, or the connection has failed. [`Misuse::NotSupported`] in TLS 1.2.
-    /// Over datagrams, [`Misuse::KeyUpdateWaits`]. A [`Misuse`] leaves the connection unchanged.
+    /// The handshake is not complete, this side has closed, or the connection has failed.
+    /// [`Misuse::NotSupported`] in TLS 1.2. Over datagrams, [`Misuse::KeyUpdateWaits`]. A [`Misuse`] leaves
+    /// the connection unchanged.
     pub fn update_keys(&mut self, both: bool) -> Result<(), Error> {
         self.check()?;
         if self.progress.send_closed {
@@ -308,17 +321,19 @@ impl<T: Transport> Connection<T> {
         })
     }
 
-    /// Renegotiates a TLS 1.2 connection (RFC 5746). A client begins the new handshake; a server asks the client for it.
-    /// [`Event::Renegotiated`] reports success, [`Event::RenegotiationRefused`] a refusal. A client may also ignore the server's
-    /// request (RFC 5246 §7.4.1.1). The profile decides whether the peer may begin a renegotiation
-    /// ([`crate::ProfileBuilder::renegotiation`]).
+    /// Renegotiates a TLS 1.2 connection (RFC 5746). A client begins the new handshake; a server asks the
+    /// client for it. [`Event::Renegotiated`] reports success, [`Event::RenegotiationRefused`] a refusal. A
+    /// client may also ignore the server's request (RFC 5246 §7.4.1.1). The profile decides whether the peer
+    /// may begin a renegotiation ([`crate::ProfileBuilder::renegotiation`]).
     ///
-    /// With it, a client can authenticate after the server has seen its first data. Identities that are already proven, the server
-    /// name and the application protocol must stay the same. Otherwise the connection fails.
+    /// With it, a client can authenticate after the server has seen its first data. Identities that are
+    /// already proven, the server name and the application protocol must stay the same. Otherwise the
+    /// connection fails.
     ///
     /// # Errors
-    /// [`Misuse::NotSupported`] in other versions, while a renegotiation is in progress, or with a peer without secure
-    /// renegotiation; the connection stays unchanged. Or this side has closed, or the connection has failed.
+    /// [`Misuse::NotSupported`] in other versions, while a renegotiation is in progress, or with a peer
+    /// without secure renegotiation; the connection stays unchanged. Or this side has closed, or the
+    /// connection has failed.
     pub fn renegotiate(&mut self, now: Now) -> Result<(), Error> {
         self.check()?;
         if self.progress.send_closed {
@@ -353,8 +368,8 @@ impl<T: Transport> Connection<T> {
         }
     }
 
-    /// Ends the connection with an alert of the caller's choice. The alert is fatal, except close_notify and user_canceled, which
-    /// report no error. A close_notify follows user_canceled (RFC 9846 §6.1).
+    /// Ends the connection with an alert of the caller's choice. The alert is fatal, except close_notify and
+    /// user_canceled, which report no error. A close_notify follows user_canceled (RFC 9846 §6.1).
     pub fn abort(&mut self, alert: AlertDescription) {
         if self.error.is_some() {
             return;
@@ -491,8 +506,9 @@ impl<T: Transport> Connection<T> {
         Ok(())
     }
 
-    /// Whether `message` is a HelloRequest that the client ignores and leaves out of the transcript. It does so during a
-    /// handshake (RFC 5246 §7.4.1.1). It also does so while its output is full, or its answers would accumulate.
+    /// Whether `message` is a HelloRequest that the client ignores and leaves out of the transcript. It does
+    /// so during a handshake (RFC 5246 §7.4.1.1). It also does so while its output is full, or its answers
+    /// would accumulate.
     fn is_idle_request(&self, message: &Message) -> bool {
         let negotiates = !self.progress.is_settled();
         self.side == Side::Client
@@ -521,8 +537,8 @@ impl<T: Transport> Connection<T> {
         self.effects.event(Event::PeerClosed);
     }
 
-    /// Handles an alert. RFC 8446 §6: all alerts are fatal except close_notify and user_canceled, whatever their level.
-    /// RFC 5246 §7.2: in TLS 1.2, alerts of the level warning are not fatal.
+    /// Handles an alert. RFC 8446 §6: all alerts are fatal except close_notify and user_canceled, whatever
+    /// their level. RFC 5246 §7.2: in TLS 1.2, alerts of the level warning are not fatal.
     fn alert(&mut self, level: AlertLevel, description: AlertDescription) -> Result<(), Error> {
         // RFC 8446 §6: the level may be ignored, but only these two values exist.
         if ![AlertLevel::WARNING, AlertLevel::FATAL].contains(&level) {
@@ -537,7 +553,8 @@ impl<T: Transport> Connection<T> {
                 Ok(())
             }
             AlertDescription::CLOSE_NOTIFY => {
-                // RFC 8446 §6.1, RFC 5246 §7.2.1: the peer aborts the handshake, and this side answers with close_notify.
+                // RFC 8446 §6.1, RFC 5246 §7.2.1: the peer aborts the handshake, and this side answers with
+                // close_notify.
                 self.send_close_notify();
                 self.fail(Error::AlertReceived(description))
             }

@@ -1,5 +1,5 @@
-//! A client that follows its server to another port ([`crate::PortScheme::Ipc`]) may have to try more than one ServerHello, because anyone
-//! can forge one.
+//! A client that follows its server to another port ([`crate::PortScheme::Ipc`]) may have to try more than
+//! one ServerHello, because anyone can forge one.
 
 use core::net::SocketAddr;
 
@@ -11,8 +11,8 @@ use crate::handshake::progress::Progress;
 use crate::record::datagram::Datagram;
 
 impl Connection<Datagram> {
-    /// The same connection once more, before its ServerHello; `None` if it does not wait for one. What the handshake has changed in
-    /// stores stays with the copy, so that an attempt that fails undoes nothing.
+    /// The same connection once more, before its ServerHello; `None` if it does not wait for one. What the
+    /// handshake has changed in stores stays with the copy, so that an attempt that fails undoes nothing.
     pub(crate) fn again(&mut self) -> Option<Self> {
         let Some(Step::Message(state)) = &self.state else { return None };
         let progress = Progress {
@@ -37,7 +37,8 @@ impl Connection<Datagram> {
         })
     }
 
-    /// Takes the place of another attempt, and uses none of its keys. That attempt may continue in the same way. It has no open question.
+    /// Takes the place of another attempt, and uses none of its keys. That attempt may continue in the same
+    /// way. It has no open question.
     pub(crate) fn replace(&mut self, previous: &mut Self) {
         self.asked = previous.asked;
         self.transport.replace(&mut previous.transport);

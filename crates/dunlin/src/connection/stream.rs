@@ -12,12 +12,13 @@ use crate::time::Now;
 use crate::wire::AlertDescription;
 
 impl Connection<Stream> {
-    /// Creates a client that connects to `server`. Its ClientHello is ready to transmit, with one exception: with early data and
-    /// [`ClientConfig::with_reverification`], the client first verifies the session's server again, which may raise a question.
+    /// Creates a client that connects to `server`. Its ClientHello is ready to transmit, with one exception:
+    /// with early data and [`ClientConfig::with_reverification`], the client first verifies the session's
+    /// server again, which may raise a question.
     ///
     /// # Errors
-    /// The random source failed, a value of the configuration does not fit its field, or the session's server is no longer
-    /// trusted.
+    /// The random source failed, a value of the configuration does not fit its field, or the session's server
+    /// is no longer trusted.
     pub fn client(config: &Arc<ClientConfig>, server: ServerAddress, now: Now) -> Result<Self, Error> {
         Self::new_client(config, server, Stream::client(), now)
     }
@@ -27,12 +28,13 @@ impl Connection<Stream> {
         Self::new_server(config, Stream::server(config.demands_cookie(Protocol::Tls13)), now)
     }
 
-    /// Processes received bytes, and returns how many it took. If it took fewer than all, a question is open, or the caller must
-    /// first read [`Connection::received`] or, on a server, [`EarlyData::received`](super::EarlyData::received). Then call it
-    /// again with the rest.
+    /// Processes received bytes, and returns how many it took. If it took fewer than all, a question is open,
+    /// or the caller must first read [`Connection::received`] or, on a server,
+    /// [`EarlyData::received`](super::EarlyData::received). Then call it again with the rest.
     ///
     /// # Errors
-    /// The error that ends the connection. The caller should still transmit what remains: it may include an alert.
+    /// The error that ends the connection. The caller should still transmit what remains: it may include an
+    /// alert.
     pub fn receive(&mut self, now: Now, bytes: &[u8]) -> Result<usize, Error> {
         self.check()?;
         if self.peer_closed {
@@ -56,8 +58,8 @@ impl Connection<Stream> {
         }
     }
 
-    /// Tells the connection that the transport has ended. Without a preceding close_notify, data may have been truncated
-    /// (RFC 8446 §6.1).
+    /// Tells the connection that the transport has ended. Without a preceding close_notify, data may have
+    /// been truncated (RFC 8446 §6.1).
     ///
     /// # Errors
     /// [`Error::Truncated`] unless the peer has sent close_notify. While received data is unread,
@@ -77,7 +79,8 @@ impl Connection<Stream> {
         self.fail(Error::Truncated)
     }
 
-    /// Received application data, decrypted in place. Call [`Connection::consume`] for each part that is processed.
+    /// Received application data, decrypted in place. Call [`Connection::consume`] for each part that is
+    /// processed.
     pub fn received(&self) -> &[u8] {
         self.transport.received()
     }
@@ -102,15 +105,15 @@ impl Connection<Stream> {
         self.check_end()
     }
 
-    /// Encrypts as much of `data` as the output has room for, and returns the number of bytes. Transmit, then call it again for
-    /// the rest.
+    /// Encrypts as much of `data` as the output has room for, and returns the number of bytes. Transmit, then
+    /// call it again for the rest.
     ///
-    /// During a TLS 1.2 renegotiation, a client accepts no data until the server sends Finished or refuses. Many servers reject
-    /// data in between, and only the server's Finished confirms the new keys.
+    /// During a TLS 1.2 renegotiation, a client accepts no data until the server sends Finished or refuses.
+    /// Many servers reject data in between, and only the server's Finished confirms the new keys.
     ///
     /// # Errors
-    /// The handshake is not complete, this side has closed, the connection has failed, or the cipher failed. Or the data waits
-    /// for a renegotiation that a server cannot complete because it has closed.
+    /// The handshake is not complete, this side has closed, the connection has failed, or the cipher failed.
+    /// Or the data waits for a renegotiation that a server cannot complete because it has closed.
     pub fn send(&mut self, data: &[u8]) -> Result<usize, Error> {
         self.check_send()?;
         if self.progress.data_waits {

@@ -1,4 +1,5 @@
-//! The consistency check of a provider. It runs when a configuration is built, so that no handshake meets a faulty provider.
+//! The consistency check of a provider. It runs when a configuration is built, so that no handshake meets a
+//! faulty provider.
 
 use super::{Aead, CryptoProvider, Hash, HashAlgorithm, KeyExchangeGroup, MAX_TAG_LEN, NONCE_LEN};
 use crate::wire::What;
@@ -58,7 +59,8 @@ pub(super) fn works(of: &dyn Hash, with: &dyn Aead) -> Result<(), ProviderFault>
     aead(with)
 }
 
-/// Checks that both sides of a key exchange agree on a secret, and that a hybrid's component works with its own group.
+/// Checks that both sides of a key exchange agree on a secret, and that a hybrid's component works with its
+/// own group.
 pub(super) fn agrees(provider: &CryptoProvider, group: &dyn KeyExchangeGroup) -> Result<(), ProviderFault> {
     let fault = ProviderFault::Group(group.name());
     let initiator = group.start(&*provider.random).map_err(|_| fault.clone())?;
@@ -71,7 +73,8 @@ pub(super) fn agrees(provider: &CryptoProvider, group: &dyn KeyExchangeGroup) ->
     if is_hybrid { component(provider, group).ok_or(fault) } else { Ok(()) }
 }
 
-/// Completes the component of a hybrid with the provider's group of the same name; `None` if the secrets differ.
+/// Completes the component of a hybrid with the provider's group of the same name; `None` if the secrets
+/// differ.
 fn component(provider: &CryptoProvider, hybrid: &dyn KeyExchangeGroup) -> Option<()> {
     let initiator = hybrid.start(&*provider.random).ok()?;
     let Some((name, share)) = initiator.component() else { return Some(()) };
@@ -81,7 +84,8 @@ fn component(provider: &CryptoProvider, hybrid: &dyn KeyExchangeGroup) -> Option
     (ours.as_bytes() == theirs.as_bytes()).then_some(())
 }
 
-/// Compares with the first eight bytes of known answers: "abc" (FIPS 180-4 examples) and HMAC test case 2 of RFC 4231.
+/// Compares with the first eight bytes of known answers: "abc" (FIPS 180-4 examples) and HMAC test case 2 of
+/// RFC 4231.
 fn hash(hash: &dyn Hash) -> Result<(), ProviderFault> {
     let (plain, mac) = match hash.algorithm() {
         HashAlgorithm::Sha256 => (0xba78_16bf_8f01_cfea_u64, 0x5bdc_c146_bf60_754e_u64),

@@ -1,5 +1,5 @@
-//! Hybrid key exchange (draft-ietf-tls-ecdhe-mlkem): a KEM and a curve together. The secret is safe as long as one of
-//! the two is unbroken.
+//! Hybrid key exchange (draft-ietf-tls-ecdhe-mlkem): a KEM and a curve together. The secret is safe as long
+//! as one of the two is unbroken.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -7,7 +7,8 @@ use alloc::vec::Vec;
 use super::{ActiveKeyExchange, CryptoError, KeyExchangeGroup, SecureRandom, SharedSecret};
 use crate::wire::NamedGroup;
 
-/// A group that combines a KEM and a curve. Each share and secret consists of the KEM's part and the curve's part.
+/// A group that combines a KEM and a curve. Each share and secret consists of the KEM's part and the curve's
+/// part.
 #[derive(Debug)]
 pub struct HybridGroup {
     /// Its number.
@@ -24,8 +25,8 @@ pub struct HybridGroup {
     pub curve: &'static dyn KeyExchangeGroup,
 }
 
-/// The order of the two parts of a hybrid group. It follows a rule of FIPS: the first part of a secret comes from an approved
-/// algorithm (draft-ietf-tls-ecdhe-mlkem §3).
+/// The order of the two parts of a hybrid group. It follows a rule of FIPS: the first part of a secret comes
+/// from an approved algorithm (draft-ietf-tls-ecdhe-mlkem §3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HybridOrder {
     /// As in X25519MLKEM768.
@@ -42,8 +43,8 @@ impl HybridOrder {
         }
     }
 
-    /// The parts of the KEM, which has `kem_len` bytes, and of the curve. Each part checks the length of its own share, so this
-    /// only splits the two.
+    /// The parts of the KEM, which has `kem_len` bytes, and of the curve. Each part checks the length of its
+    /// own share, so this only splits the two.
     fn split(self, share: &[u8], kem_len: usize) -> Result<(&[u8], &[u8]), CryptoError> {
         let parts = match self {
             Self::KemFirst => share.split_at_checked(kem_len),

@@ -1,10 +1,11 @@
-//! The traits that a cryptographic library implements for the engine, and the consistency check of a provider.
+//! The traits that a cryptographic library implements for the engine, and the consistency check of a
+//! provider.
 //!
-//! A provider is a plain struct of references to parts. Every part is a `static` of the provider crate. A program whose
-//! own [`CryptoProvider`] names only some parts links only those.
+//! A provider is a plain struct of references to parts. Every part is a `static` of the provider crate. A
+//! program whose own [`CryptoProvider`] names only some parts links only those.
 //!
-//! All operations are synchronous and take their randomness from the caller. A handshake with given randomness is
-//! therefore reproducible wherever the algorithm allows it.
+//! All operations are synchronous and take their randomness from the caller. A handshake with given
+//! randomness is therefore reproducible wherever the algorithm allows it.
 
 use crate::sync::Arc;
 use alloc::boxed::Box;
@@ -65,8 +66,8 @@ impl CryptoProvider {
         self.groups.iter().copied().find(|g| g.name() == name)
     }
 
-    /// Checks that the parts are consistent and work: unique numbers, correct lengths, and a known answer or a
-    /// round trip for every hash, AEAD and group. The engine runs it once, when a configuration is built.
+    /// Checks that the parts are consistent and work: unique numbers, correct lengths, and a known answer or
+    /// a round trip for every hash, AEAD and group. The engine runs it once, when a configuration is built.
     ///
     /// # Errors
     /// The first part that is missing, duplicated or wrong.
@@ -136,7 +137,8 @@ pub enum HashAlgorithm {
 }
 
 impl HashAlgorithm {
-    /// The hash of the empty string (FIPS 180-4). The TLS 1.3 key schedule needs it several times in each handshake.
+    /// The hash of the empty string (FIPS 180-4). The TLS 1.3 key schedule needs it several times in each
+    /// handshake.
     pub const fn of_nothing(self) -> &'static [u8] {
         match self {
             Self::Sha256 => {
@@ -212,8 +214,9 @@ impl AsRef<[u8]> for HashOutput {
     }
 }
 
-/// A secret in an allocation of its own, which wipes itself. States are moved from one allocation to the next, which leaves a copy of
-/// whatever is inside them in freed memory. So only pointers to secrets are inside.
+/// A secret in an allocation of its own, which wipes itself. States are moved from one allocation to the
+/// next, which leaves a copy of whatever is inside them in freed memory. So only pointers to secrets are
+/// inside.
 #[derive(Clone)]
 pub(crate) struct OwnSecret(Zeroizing<Box<[u8]>>);
 
@@ -307,8 +310,9 @@ pub trait AeadKey: Send + Sync {
 
 /// A key that masks the record numbers of DTLS 1.3. Implementations wipe it on drop.
 pub trait RecordNumberKey: Send + Sync {
-    /// The first bytes of the mask for a record whose ciphertext begins with `sample` (RFC 9147 §4.2.3). With AES it is
-    /// AES-ECB(sample). With ChaCha20 it is the key stream; `sample` has the counter in four bytes, then the nonce.
+    /// The first bytes of the mask for a record whose ciphertext begins with `sample` (RFC 9147 §4.2.3). With
+    /// AES it is AES-ECB(sample). With ChaCha20 it is the key stream; `sample` has the counter in four bytes,
+    /// then the nonce.
     fn mask(&self, sample: &[u8; 16]) -> [u8; 2];
 }
 
@@ -321,8 +325,8 @@ pub trait KeyExchangeGroup: Send + Sync + fmt::Debug {
     /// # Errors
     /// The random source failed.
     fn start(&self, random: &dyn SecureRandom) -> Result<Box<dyn ActiveKeyExchange>, CryptoError>;
-    /// The prime and generator of a finite field (RFC 7919 §A), which a TLS 1.2 server sends in full; `None` for other
-    /// groups. Shares and secrets are as long as the prime.
+    /// The prime and generator of a finite field (RFC 7919 §A), which a TLS 1.2 server sends in full; `None`
+    /// for other groups. Shares and secrets are as long as the prime.
     fn finite_field(&self) -> Option<FiniteField> {
         None
     }
@@ -354,19 +358,21 @@ pub struct FiniteField {
 pub trait ActiveKeyExchange: Send + Sync {
     /// The share to send.
     fn share(&self) -> &[u8];
-    /// The secret agreed with the share `peer`. Implementations check that the point is on the curve, and reject an
-    /// all-zero X25519 result (RFC 8446 §4.2.8.2, §7.4.2). The engine calls it once, except for a client that follows its server to
-    /// another port ([`crate::PortScheme::Ipc`]): there once for each ServerHello that it tries, at most four times.
+    /// The secret agreed with the share `peer`. Implementations check that the point is on the curve, and
+    /// reject an all-zero X25519 result (RFC 8446 §4.2.8.2, §7.4.2). The engine calls it once, except for a
+    /// client that follows its server to another port ([`crate::PortScheme::Ipc`]): there once for each
+    /// ServerHello that it tries, at most four times.
     ///
     /// # Errors
     /// `peer` is not a valid share.
     fn complete(&self, peer: &[u8]) -> Result<SharedSecret, CryptoError>;
-    /// The component of a hybrid that is also a group of its own, with that component's share; `None` if there is none.
-    /// A client can so offer both groups with one key (draft-ietf-tls-hybrid-design §3.2).
+    /// The component of a hybrid that is also a group of its own, with that component's share; `None` if
+    /// there is none. A client can so offer both groups with one key (draft-ietf-tls-hybrid-design §3.2).
     fn component(&self) -> Option<(NamedGroup, &[u8])> {
         None
     }
-    /// The secret of the component alone, agreed with the share `peer`, if the peer chose the component's group.
+    /// The secret of the component alone, agreed with the share `peer`, if the peer chose the component's
+    /// group.
     ///
     /// # Errors
     /// There is no component, or `peer` is not a valid share of it.
@@ -406,19 +412,20 @@ pub trait SigningKey: Send + Sync + fmt::Debug {
         message: &[u8],
         random: &dyn SecureRandom,
     ) -> Result<Vec<u8>, CryptoError>;
-    /// The key's RSA decryption, for TLS 1.2 suites with RSA key exchange; `None` if the key does not decrypt.
+    /// The key's RSA decryption, for TLS 1.2 suites with RSA key exchange; `None` if the key does not
+    /// decrypt.
     fn decryption(&self) -> Option<&dyn RsaDecryption> {
         None
     }
 }
 
-/// A private RSA key that decrypts. The result still has its padding: the engine removes it in constant time and never
-/// reveals whether it was valid (RFC 5246 §7.4.7.1).
+/// A private RSA key that decrypts. The result still has its padding: the engine removes it in constant time
+/// and never reveals whether it was valid (RFC 5246 §7.4.7.1).
 pub trait RsaDecryption: Send + Sync {
     /// The length of the modulus, in bytes.
     fn modulus_len(&self) -> usize;
-    /// `ciphertext` to the power of the private exponent, with leading zeros up to the length of the modulus. The time
-    /// that the operation takes must not depend on the result.
+    /// `ciphertext` to the power of the private exponent, with leading zeros up to the length of the modulus.
+    /// The time that the operation takes must not depend on the result.
     ///
     /// # Errors
     /// `ciphertext` is not as long as the modulus or not smaller than it, or the library failed.
@@ -432,7 +439,8 @@ pub trait RsaEncryption: Send + Sync + fmt::Debug {
     /// # Errors
     /// The key is damaged, of another algorithm, or of a length that this library does not handle.
     fn public_key(&self, spki: &SubjectPublicKeyInfoDer<'_>) -> Result<Box<dyn RsaPublicKey>, CryptoError>;
-    /// Whether it accepts keys that are too short to protect anything. Only a profile for the laboratory may use it.
+    /// Whether it accepts keys that are too short to protect anything. Only a profile for the laboratory may
+    /// use it.
     fn is_legacy(&self) -> bool {
         false
     }
@@ -463,8 +471,9 @@ pub trait KeyLoader: Send + Sync + fmt::Debug {
 pub struct SignatureAlgorithms {
     /// Every algorithm that a certificate chain may use.
     pub all: &'static [&'static dyn SignatureVerificationAlgorithm],
-    /// The schemes with their algorithms, in order of preference. A scheme has several algorithms where it leaves the
-    /// curve open, as in TLS 1.2. The list includes schemes that are for chains only, such as RSA PKCS#1.
+    /// The schemes with their algorithms, in order of preference. A scheme has several algorithms where it
+    /// leaves the curve open, as in TLS 1.2. The list includes schemes that are for chains only, such as RSA
+    /// PKCS#1.
     pub schemes: &'static [(SignatureScheme, &'static [&'static dyn SignatureVerificationAlgorithm])],
 }
 
@@ -477,9 +486,10 @@ impl SignatureAlgorithms {
         self.schemes.iter().find(|(s, _)| *s == scheme).map_or(&[], |(_, algorithms)| algorithms)
     }
 
-    /// The algorithms that `schemes` allow in a chain. A certificate's ECDSA signature names its hash but not its issuer's
-    /// curve (RFC 5758 §3.2), so ecdsa_secp256r1_sha256 allows SHA-256 with every curve, as in TLS 1.2. Other schemes also
-    /// bind the type of the key: rsa_pss_rsae_sha256 and rsa_pss_pss_sha256 make equal signatures (RFC 8446 §4.2.3).
+    /// The algorithms that `schemes` allow in a chain. A certificate's ECDSA signature names its hash but not
+    /// its issuer's curve (RFC 5758 §3.2), so ecdsa_secp256r1_sha256 allows SHA-256 with every curve, as in
+    /// TLS 1.2. Other schemes also bind the type of the key: rsa_pss_rsae_sha256 and rsa_pss_pss_sha256 make
+    /// equal signatures (RFC 8446 §4.2.3).
     pub(crate) fn for_chains(
         &self,
         schemes: &[SignatureScheme],

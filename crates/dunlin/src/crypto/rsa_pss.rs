@@ -1,8 +1,8 @@
 //! The identifiers of keys with the OID id-RSASSA-PSS and of their signatures (RFC 4055 §3.1), for providers.
 //!
-//! Such a key leaves the hash open, or its parameters name one. TLS allows parameters only if MGF1 uses the same hash, the salt
-//! is as long as the hash, and the signature has the same parameters (RFC 8446 §4.2.3). The identifier of the hash has NULL as
-//! its own parameter or none; both are valid (RFC 4055 §2.1).
+//! Such a key leaves the hash open, or its parameters name one. TLS allows parameters only if MGF1 uses the
+//! same hash, the salt is as long as the hash, and the signature has the same parameters (RFC 8446 §4.2.3).
+//! The identifier of the hash has NULL as its own parameter or none; both are valid (RFC 4055 §2.1).
 
 use pki_types::{AlgorithmIdentifier, alg_id};
 
@@ -36,8 +36,9 @@ pub const SHA512_WITHOUT_NULL: AlgorithmIdentifier = AlgorithmIdentifier::from_s
       \x30\x0b\x06\x09\x60\x86\x48\x01\x65\x03\x04\x02\x03\xa2\x03\x02\x01\x40",
 );
 
-/// The signature schemes of a key, in order of preference. `algorithm` is the content of its AlgorithmIdentifier, without the
-/// header of the SEQUENCE. `None` for other types of keys, and for parameters that TLS does not allow.
+/// The signature schemes of a key, in order of preference. `algorithm` is the content of its
+/// AlgorithmIdentifier, without the header of the SEQUENCE. `None` for other types of keys, and for
+/// parameters that TLS does not allow.
 pub fn schemes(algorithm: &[u8]) -> Option<&'static [SignatureScheme]> {
     const OF_ANY_HASH: &[SignatureScheme] = &[
         SignatureScheme::RSA_PSS_PSS_SHA256,

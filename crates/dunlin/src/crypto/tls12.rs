@@ -28,7 +28,8 @@ impl Tls12CipherSuite {
         }
     }
 
-    /// Whether a server whose key signs with `schemes` can use that key in this suite. Call it for suites with a certificate.
+    /// Whether a server whose key signs with `schemes` can use that key in this suite. Call it for suites
+    /// with a certificate.
     pub fn takes_key(&self, schemes: &[SignatureScheme]) -> bool {
         schemes.iter().any(|scheme| match self.key_exchange {
             Tls12KeyExchange::Rsa => scheme.has_decrypting_key(),
@@ -41,7 +42,8 @@ impl Tls12CipherSuite {
         self.has_certificate() && self.key_exchange != Tls12KeyExchange::Rsa
     }
 
-    /// Whether the suite is for the laboratory only: without authentication, with DSA, or with plain RSA key exchange.
+    /// Whether the suite is for the laboratory only: without authentication, with DSA, or with plain RSA key
+    /// exchange.
     pub(crate) fn is_legacy(&self) -> bool {
         match self.authentication {
             Tls12Authentication::Psk => false,
@@ -57,7 +59,8 @@ impl Tls12CipherSuite {
         self.authentication == Tls12Authentication::Anonymous
     }
 
-    /// Whether an RFC combines this key exchange with this authentication: RFC 5246 §A.5, RFC 8422 §2, RFC 4279, RFC 5489.
+    /// Whether an RFC combines this key exchange with this authentication: RFC 5246 §A.5, RFC 8422 §2, RFC
+    /// 4279, RFC 5489.
     pub(crate) fn is_known(&self) -> bool {
         use Tls12Authentication as A;
         use Tls12KeyExchange as K;
@@ -74,8 +77,8 @@ impl Tls12CipherSuite {
         self.authentication == Tls12Authentication::Psk
     }
 
-    /// Whether the server may ask for a client certificate. It may not if a pre-shared key already proves the client's
-    /// identity (RFC 4279 §2, §4).
+    /// Whether the server may ask for a client certificate. It may not if a pre-shared key already proves the
+    /// client's identity (RFC 4279 §2, §4).
     pub(crate) fn may_ask_for_certificate(&self) -> bool {
         self.has_certificate() && !self.has_psk()
     }
@@ -88,8 +91,8 @@ pub enum Tls12KeyExchange {
     Ecdhe,
     /// Ephemeral keys in a finite field (RFC 5246 §7.4.3, RFC 7919).
     Dhe,
-    /// The client encrypts a secret with the server's RSA key (RFC 5246 §7.4.7.1), without forward secrecy. Except in
-    /// RSA_PSK suites (RFC 4279 §4) it is for the laboratory only.
+    /// The client encrypts a secret with the server's RSA key (RFC 5246 §7.4.7.1), without forward secrecy.
+    /// Except in RSA_PSK suites (RFC 4279 §4) it is for the laboratory only.
     Rsa,
     /// The pre-shared key alone (RFC 4279 §2), without forward secrecy.
     Psk,
@@ -106,7 +109,8 @@ pub enum Tls12Authentication {
     Psk,
     /// By a DSA key (RFC 5246 §7.4.3): for the laboratory only.
     Dss,
-    /// Not at all (RFC 5246 §F.1.1.1): an attacker in the middle can read everything. For the laboratory only.
+    /// Not at all (RFC 5246 §F.1.1.1): an attacker in the middle can read everything. For the laboratory
+    /// only.
     Anonymous,
 }
 
@@ -122,9 +126,10 @@ impl Tls12Authentication {
     }
 }
 
-/// Declares a provider's TLS 1.2 cipher suites in the calling module, and three lists of them: `TLS12_CIPHER_SUITES`,
-/// `TLS12_DHE_CIPHER_SUITES` and `TLS12_PSK_CIPHER_SUITES`. Its argument is the module with the provider's statics:
-/// `SHA256`, `SHA384`, `AES_128_GCM`, `AES_256_GCM`, `CHACHA20_POLY1305`, `AES_128_CCM` and `AES_128_CCM_8`.
+/// Declares a provider's TLS 1.2 cipher suites in the calling module, and three lists of them:
+/// `TLS12_CIPHER_SUITES`, `TLS12_DHE_CIPHER_SUITES` and `TLS12_PSK_CIPHER_SUITES`. Its argument is the module
+/// with the provider's statics: `SHA256`, `SHA384`, `AES_128_GCM`, `AES_256_GCM`, `CHACHA20_POLY1305`,
+/// `AES_128_CCM` and `AES_128_CCM_8`.
 #[macro_export]
 macro_rules! tls12_cipher_suites {
     (@each $parts:tt: $($name:ident = $id:ident, $rfc:literal, $hash:ident, $aead:ident, $key_exchange:ident, $authentication:ident;)*) => {$(
@@ -169,8 +174,8 @@ macro_rules! tls12_cipher_suites {
             TLS12_PSK_DHE_WITH_AES_128_CCM_8 = TLS_PSK_DHE_WITH_AES_128_CCM_8, "RFC 6655 §4", SHA256, AES_128_CCM_8, Dhe, Psk;
         }
 
-        /// ECDHE suites with full-length tags, in order of preference, for profiles of servers and PCs. All have forward
-        /// secrecy.
+        /// ECDHE suites with full-length tags, in order of preference, for profiles of servers and PCs. All
+        /// have forward secrecy.
         pub static TLS12_CIPHER_SUITES: &[&$crate::crypto::Tls12CipherSuite] = &[
             &TLS12_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256,
             &TLS12_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384,
@@ -185,8 +190,9 @@ macro_rules! tls12_cipher_suites {
             &TLS12_ECDHE_PSK_WITH_AES_128_CCM_SHA256,
         ];
 
-        /// DHE suites with full-length tags, in order of preference, for peers without curves. Shares are ten times as long
-        /// as with curves, and far slower to compute. The suites need a group of RFC 7919 from the crate dunlin-legacy.
+        /// DHE suites with full-length tags, in order of preference, for peers without curves. Shares are ten
+        /// times as long as with curves, and far slower to compute. The suites need a group of RFC 7919 from
+        /// the crate dunlin-legacy.
         pub static TLS12_DHE_CIPHER_SUITES: &[&$crate::crypto::Tls12CipherSuite] = &[
             &TLS12_DHE_RSA_WITH_AES_128_GCM_SHA256,
             &TLS12_DHE_RSA_WITH_AES_256_GCM_SHA384,
@@ -198,8 +204,8 @@ macro_rules! tls12_cipher_suites {
             &TLS12_DHE_PSK_WITH_AES_128_CCM,
         ];
 
-        /// Suites with a pre-shared key alone (RFC 4279 §2) and full-length tags, in order of preference. They have no
-        /// forward secrecy: an attacker who gets the key later can decrypt recorded traffic.
+        /// Suites with a pre-shared key alone (RFC 4279 §2) and full-length tags, in order of preference.
+        /// They have no forward secrecy: an attacker who gets the key later can decrypt recorded traffic.
         pub static TLS12_PSK_CIPHER_SUITES: &[&$crate::crypto::Tls12CipherSuite] = &[
             &TLS12_PSK_WITH_AES_128_GCM_SHA256,
             &TLS12_PSK_WITH_AES_256_GCM_SHA384,

@@ -20,19 +20,22 @@ use crate::time::Instant;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Ended {
-    /// The peer has completed a newer handshake from the same address (RFC 9147 §5.11, RFC 6347 §4.2.8). Data that arrived before
-    /// remains readable.
+    /// The peer has completed a newer handshake from the same address (RFC 9147 §5.11, RFC 6347 §4.2.8). Data
+    /// that arrived before remains readable.
     Superseded,
-    /// There were too many incomplete handshakes, of all clients or of this host, and a newer one took the place of this one.
+    /// There were too many incomplete handshakes, of all clients or of this host, and a newer one took the
+    /// place of this one.
     Displaced(HandshakeLimit),
-    /// A client completed a handshake without an identity at the address of an association whose peer has one. The older association
-    /// continues.
+    /// A client completed a handshake without an identity at the address of an association whose peer has
+    /// one. The older association continues.
     Anonymous,
     /// Nothing authentic arrived from the peer for [`crate::EndpointLimits::idle`].
     Idle,
-    /// A limit of the endpoint was reached, and this client gave way to another one, for this reason ([`crate::places`]).
+    /// A limit of the endpoint was reached, and this client gave way to another one, for this reason
+    /// ([`crate::places`]).
     GaveWay(GivesWay),
-    /// The client's handshake was complete, but this limit of the endpoint was reached, and no other client gave way.
+    /// The client's handshake was complete, but this limit of the endpoint was reached, and no other client
+    /// gave way.
     Refused(PlaceLimit),
 }
 
@@ -101,18 +104,20 @@ impl Association {
         &self.connection
     }
 
-    /// Why the endpoint has ended this association, if it has. Without a reason, [`Self::connection`] tells whether it has ended.
+    /// Why the endpoint has ended this association, if it has. Without a reason, [`Self::connection`] tells
+    /// whether it has ended.
     pub const fn ended(&self) -> Option<Ended> {
         self.ended
     }
 
-    /// Why the association is an ordinary one, although it was to have a port of its own ([`crate::PortScheme`]).
+    /// Why the association is an ordinary one, although it was to have a port of its own
+    /// ([`crate::PortScheme`]).
     pub const fn lacks_port(&self) -> Option<NoPort> {
         self.lacks_port
     }
 
-    /// The bytes of the peer's datagrams, without those that a server answered before it kept anything. Datagrams that are not
-    /// authentic count, too.
+    /// The bytes of the peer's datagrams, without those that a server answered before it kept anything.
+    /// Datagrams that are not authentic count, too.
     pub const fn bytes_received(&self) -> u64 {
         self.tally.received
     }
@@ -173,7 +178,8 @@ impl Association {
         }
     }
 
-    /// Whether the peer's datagrams are found without its address: by connection IDs of this side, or by a port.
+    /// Whether the peer's datagrams are found without its address: by connection IDs of this side, or by a
+    /// port.
     pub(super) fn is_found_anywhere(&self) -> bool {
         self.port.is_some() || self.connection.connection_ids().next().is_some()
     }

@@ -1,10 +1,11 @@
 //! A client that follows the ServerHello of its server to another port ([`crate::PortScheme::Ipc`]).
 //!
-//! Anyone can forge a ServerHello. So the client keeps the state before it, and remembers the ServerHellos of other ports. If the
-//! handshake with the first port fails, or falls silent while another one waits, the client tries the next. It keeps a silent attempt: each
-//! datagram goes to the attempt of its port, and an authentic record brings that attempt back. Without a new port to try, the attempts take
-//! turns, since only the present one has timers. The client stops when a server has authenticated. Demands for cookies count only from
-//! the port that the client has asked.
+//! Anyone can forge a ServerHello. So the client keeps the state before it, and remembers the ServerHellos of
+//! other ports. If the handshake with the first port fails, or falls silent while another one waits, the
+//! client tries the next. It keeps a silent attempt: each datagram goes to the attempt of its port, and an
+//! authentic record brings that attempt back. Without a new port to try, the attempts take turns, since only
+//! the present one has timers. The client stops when a server has authenticated. Demands for cookies count
+//! only from the port that the client has asked.
 
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
@@ -21,24 +22,28 @@ use crate::time::{Instant, Now};
 /// The most ports whose ServerHello a client considers in one handshake.
 const MAX_CANDIDATES: usize = 4;
 
-/// The most attempts with one port. Forged ServerHellos that fail at once must not use up the keys of the others.
+/// The most attempts with one port. Forged ServerHellos that fail at once must not use up the keys of the
+/// others.
 const MAX_TRIES: usize = 8;
 
 /// The most write keys that one attempt makes: for the rest of its handshake, and for data.
 const KEYS_OF_ATTEMPT: usize = 2;
 
-/// The longest datagram that a client keeps of a port that it has not tried, in bytes. The server repeats what is missing.
+/// The longest datagram that a client keeps of a port that it has not tried, in bytes. The server repeats
+/// what is missing.
 const MAX_KEPT_HELLO: usize = 2048;
 
-/// The time without an authentic record after which another port is tried, as a multiple of the first timeout of retransmissions: the
-/// server's flight leaves again twice in that time.
+/// The time without an authentic record after which another port is tried, as a multiple of the first timeout
+/// of retransmissions: the server's flight leaves again twice in that time.
 const SILENCE: u32 = 4;
 
-/// The longest turn of an attempt while there is another port, as a multiple of that time: a forger can send authentic records, too.
+/// The longest turn of an attempt while there is another port, as a multiple of that time: a forger can send
+/// authentic records, too.
 const LONGEST: u32 = 4;
 
-/// What usually tells the ServerHellos of two handshakes apart ([`server_hello`]). An attacker can make two labels of one ServerHello, so
-/// the label saves attempts that would fail, but the sender of records compares the keys.
+/// What usually tells the ServerHellos of two handshakes apart ([`server_hello`]). An attacker can make two
+/// labels of one ServerHello, so the label saves attempts that would fail, but the sender of records compares
+/// the keys.
 type HelloName = Vec<u8>;
 
 /// What a client needs to follow its server.
@@ -59,7 +64,8 @@ pub(super) struct Following {
     tried: Vec<HelloName>,
     /// The time of [`SILENCE`].
     patience: Duration,
-    /// When the present turn began. Only the end of a turn begins another one, so that no sender can prolong it.
+    /// When the present turn began. Only the end of a turn begins another one, so that no sender can prolong
+    /// it.
     turn: Instant,
 }
 
@@ -115,7 +121,8 @@ impl Following {
         }
     }
 
-    /// When the present attempt counts as silent, if there is another port and the latest authentic record came at `heard_at`.
+    /// When the present attempt counts as silent, if there is another port and the latest authentic record
+    /// came at `heard_at`.
     pub(super) fn deadline(&self, heard_at: Instant) -> Option<Instant> {
         let attempt = self.attempt.as_ref().filter(|attempt| !attempt.is_paused)?;
         let is_only = self.waiting.is_empty() && self.silent.is_empty() && attempt.others.is_empty();
@@ -132,7 +139,8 @@ impl Following {
             .any(|attempt| attempt.has(address))
     }
 
-    /// Notes whether the handshake waits for the caller. When it goes on, the time of [`SILENCE`] begins anew.
+    /// Notes whether the handshake waits for the caller. When it goes on, the time of [`SILENCE`] begins
+    /// anew.
     fn pause(&mut self, is_paused: bool, now: Instant) {
         if let Some(attempt) = &mut self.attempt
             && core::mem::replace(&mut attempt.is_paused, is_paused)
@@ -198,7 +206,8 @@ impl Following {
         }
     }
 
-    /// Exchanges the present attempt for the silent one that has this address. The others keep their places. `false` if there is none.
+    /// Exchanges the present attempt for the silent one that has this address. The others keep their places.
+    /// `false` if there is none.
     fn exchange(&mut self, address: SocketAddr, connection: &mut DtlsConnection) -> bool {
         let Some(present) = &mut self.attempt else { return false };
         let Some((attempt, other)) = self.silent.iter_mut().find(|(attempt, _)| attempt.has(address)) else {
@@ -245,9 +254,10 @@ impl Endpoint {
         }
     }
 
-    /// Takes a datagram from a port of an attempt that is not the present one, whose address is `present`. The client goes on with that
-    /// port if the datagram has an authentic record, or has led to a question to the caller. Otherwise nothing changes for the present
-    /// attempt, not even its patience: anyone can send such a datagram.
+    /// Takes a datagram from a port of an attempt that is not the present one, whose address is `present`.
+    /// The client goes on with that port if the datagram has an authentic record, or has led to a question to
+    /// the caller. Otherwise nothing changes for the present attempt, not even its patience: anyone can send
+    /// such a datagram.
     fn deliver_aside(
         &mut self,
         now: Now,
@@ -278,8 +288,8 @@ impl Endpoint {
         self.refresh(id);
     }
 
-    /// Goes on with the attempt that has this address. What the present one has to send leaves first. `false` if the present one waits
-    /// for the caller, or if there is no such attempt.
+    /// Goes on with the attempt that has this address. What the present one has to send leaves first. `false`
+    /// if the present one waits for the caller, or if there is no such attempt.
     fn turn_to(&mut self, now: Now, id: AssociationId, address: SocketAddr) -> bool {
         self.drain(now, id);
         let Some(association) = self.associations.get_mut(&id) else { return false };
@@ -320,8 +330,8 @@ impl Endpoint {
         self.deliver(now, from, id, datagram);
     }
 
-    /// Tries another port if the present one has failed, or has been silent until `now`. Ends the search once a server has
-    /// authenticated.
+    /// Tries another port if the present one has failed, or has been silent until `now`. Ends the search once
+    /// a server has authenticated.
     pub(super) fn check_attempt(&mut self, id: AssociationId, now: Option<Now>) {
         let Some(association) = self.associations.get_mut(&id) else { return };
         let Some(following) = &mut association.following else { return };
@@ -371,7 +381,8 @@ impl Endpoint {
         let Some(attempt) = &mut following.attempt else { return };
         let copy = following.waiting.iter().position(|candidate| candidate.hello == attempt.hello);
         if let Some(copy) = copy.and_then(|at| following.waiting.remove(at)) {
-            // Another port repeats this ServerHello, so one of the two may be a forwarder. The handshake goes on with the other one.
+            // Another port repeats this ServerHello, so one of the two may be a forwarder. The handshake goes
+            // on with the other one.
             attempt.others.push_front(copy.path.peer);
             attempt.go_to(copy.path.peer, &mut association.connection);
             return;

@@ -20,15 +20,17 @@ impl Endpoint {
         self.associations.ids().into_iter()
     }
 
-    /// Writes an association out for [`DtlsConnection::thaw_server`] or [`DtlsConnection::thaw_client`] in another process, and ends it
-    /// here without a word to the peer: [`DtlsConnection::freeze`] has the rules. As every ended association, it stays until the caller
-    /// removes it, but its records are not recognised any more. `None` if the association was removed.
+    /// Writes an association out for [`DtlsConnection::thaw_server`] or [`DtlsConnection::thaw_client`] in
+    /// another process, and ends it here without a word to the peer: [`DtlsConnection::freeze`] has the
+    /// rules. As every ended association, it stays until the caller removes it, but its records are not
+    /// recognised any more. `None` if the association was removed.
     ///
-    /// Call [`Endpoint::set_server`] with `None` first, so that no client comes meanwhile, and transmit what waits.
+    /// Call [`Endpoint::set_server`] with `None` first, so that no client comes meanwhile, and transmit what
+    /// waits.
     ///
     /// # Errors
-    /// The errors of [`DtlsConnection::freeze`], and [`Misuse::SendClosed`] for an association that the endpoint has ended. They leave
-    /// the association unchanged.
+    /// The errors of [`DtlsConnection::freeze`], and [`Misuse::SendClosed`] for an association that the
+    /// endpoint has ended. They leave the association unchanged.
     pub fn freeze(&mut self, now: Now, id: AssociationId) -> Option<Result<Zeroizing<Vec<u8>>, Error>> {
         if self.associations.get(&id)?.ended.is_some() {
             return Some(Err(Misuse::SendClosed.into()));
@@ -36,14 +38,16 @@ impl Endpoint {
         self.update(id, |connection| connection.freeze(now))
     }
 
-    /// Takes in a connection that was thawed. Its peer's next record finds it by the connection ID, or by the peer's address. No other client
-    /// gives way to it ([`crate::places`]), since its peer has proven nothing anew.
+    /// Takes in a connection that was thawed. Its peer's next record finds it by the connection ID, or by the
+    /// peer's address. No other client gives way to it ([`crate::places`]), since its peer has proven nothing
+    /// anew.
     ///
     /// # Errors
-    /// [`Misuse::EndpointFull`] at a limit of associations; [`Misuse::AddressInUse`] if there is an association with the address of a
-    /// peer whose records carry no connection ID. Then the peer gets a close_notify and can connect again, unless 256 such datagrams
-    /// already wait for [`Endpoint::poll_transmit`]: a caller that adopts many should transmit in between. Or the connection has failed,
-    /// or its handshake is not complete.
+    /// [`Misuse::EndpointFull`] at a limit of associations; [`Misuse::AddressInUse`] if there is an
+    /// association with the address of a peer whose records carry no connection ID. Then the peer gets a
+    /// close_notify and can connect again, unless 256 such datagrams already wait
+    /// for [`Endpoint::poll_transmit`]: a caller that adopts many should transmit in between. Or the connection
+    /// has failed, or its handshake is not complete.
     pub fn adopt(&mut self, now: Now, connection: DtlsConnection) -> Result<AssociationId, Error> {
         if let Some(error) = connection.error() {
             return Err(error.clone());

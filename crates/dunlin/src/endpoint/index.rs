@@ -1,4 +1,5 @@
-//! What an endpoint files of each association: routes, deadlines, its place among those that send, and events.
+//! What an endpoint files of each association: routes, deadlines, its place among those that send, and
+//! events.
 
 use alloc::collections::{BTreeSet, VecDeque};
 use alloc::vec::Vec;
@@ -103,8 +104,8 @@ impl Index {
         }
     }
 
-    /// Files an association under the peer's present address. If another association has this address, only its connection IDs lead to
-    /// the one that has moved.
+    /// Files an association under the peer's present address. If another association has this address, only
+    /// its connection IDs lead to the one that has moved.
     ///
     /// An association that moves to another port of its server also keeps its previous address for a time.
     fn file_address(&mut self, id: AssociationId, association: &mut Association) {

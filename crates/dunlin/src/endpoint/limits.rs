@@ -8,31 +8,34 @@ use crate::places::{PlaceLimit, PlaceLimits};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct EndpointLimits {
-    /// The most associations with clients whose handshake is complete, and the most that this side begins as a client. By default 65,536,
-    /// at most 2^24. Beyond it, one client gives way to a newer one, or the newer one is refused, in the order of [`crate::places`].
+    /// The most associations with clients whose handshake is complete, and the most that this side begins as
+    /// a client. By default 65,536, at most 2^24. Beyond it, one client gives way to a newer one, or the
+    /// newer one is refused, in the order of [`crate::places`].
     pub associations: usize,
-    /// The most associations of clients of one host, likewise. By default 8192. A host is an IPv4 address, or an IPv6 network of 64 bits.
-    /// Many clients can share a host behind a NAT.
+    /// The most associations of clients of one host, likewise. By default 8192. A host is an IPv4 address, or
+    /// an IPv6 network of 64 bits. Many clients can share a host behind a NAT.
     pub associations_per_host: usize,
-    /// The most associations of clients of one IPv6 network of 48 bits, likewise. By default 16,384. A site can have 65,536 hosts.
+    /// The most associations of clients of one IPv6 network of 48 bits, likewise. By default 16,384. A site
+    /// can have 65,536 hosts.
     pub associations_per_network: usize,
-    /// The most handshakes of clients that a server has begun and not completed. By default 1024. Each has returned a cookie, unless
-    /// the server demands none. Beyond it, a newer one replaces the oldest, or one of a site that has many ([`crate::places::Handshakes`]).
+    /// The most handshakes of clients that a server has begun and not completed. By default 1024. Each has
+    /// returned a cookie, unless the server demands none. Beyond it, a newer one replaces the oldest, or one
+    /// of a site that has many ([`crate::places::Handshakes`]).
     pub half_open: usize,
     /// The same for one host, whose newer one replaces its oldest one. By default 256.
     pub half_open_per_host: usize,
-    /// The most incomplete ClientHellos, whose other fragments are missing. By default 64. Their senders have returned no cookie, so
-    /// anyone can send them. The latest one replaces an older one, of which few bytes have arrived. A ClientHello in one datagram needs
-    /// no place here.
+    /// The most incomplete ClientHellos, whose other fragments are missing. By default 64. Their senders have
+    /// returned no cookie, so anyone can send them. The latest one replaces an older one, of which few bytes
+    /// have arrived. A ClientHello in one datagram needs no place here.
     pub partial_hellos: usize,
-    /// The most ports of the pool ([`crate::Endpoint::add_ports`]) that clients of one host have. By default 8. Further clients of the host
-    /// get ordinary associations.
+    /// The most ports of the pool ([`crate::Endpoint::add_ports`]) that clients of one host have. By
+    /// default 8. Further clients of the host get ordinary associations.
     pub ports_per_host: usize,
-    /// An association ends if its peer has sent nothing authentic for this time. By default `None`: never, since a
-    /// device may sleep for days.
+    /// An association ends if its peer has sent nothing authentic for this time. By default `None`: never,
+    /// since a device may sleep for days.
     pub idle: Option<Duration>,
-    /// A client that has sent nothing authentic for this time may have to give way to another one at a limit. By default 30 minutes.
-    /// `None`: never, so that silent clients can keep all others out.
+    /// A client that has sent nothing authentic for this time may have to give way to another one at a limit.
+    /// By default 30 minutes. `None`: never, so that silent clients can keep all others out.
     pub stale: Option<Duration>,
 }
 
@@ -64,20 +67,21 @@ impl Default for EndpointLimits {
     }
 }
 
-/// The number of datagrams that an endpoint has discarded, by reason. [`crate::DtlsConnection::discarded`] counts those of a
-/// connection.
+/// The number of datagrams that an endpoint has discarded, by reason. [`crate::DtlsConnection::discarded`]
+/// counts those of a connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct EndpointDiscarded {
     /// Datagrams without a ClientHello, from an address without an association.
     pub unknown: u64,
-    /// ClientHellos to an endpoint that is not a server, from the address of a server that this side is connecting to, or from one that
-    /// the server refuses ([`crate::Endpoint::set_refusal`]).
+    /// ClientHellos to an endpoint that is not a server, from the address of a server that this side is
+    /// connecting to, or from one that the server refuses ([`crate::Endpoint::set_refusal`]).
     pub unwanted: u64,
-    /// ClientHellos to an endpoint without a place for handshakes, or whose caller does not remove the associations that have ended, or for
-    /// which it drew a connection ID that another association has.
+    /// ClientHellos to an endpoint without a place for handshakes, or whose caller does not remove the
+    /// associations that have ended, or for which it drew a connection ID that another association has.
     pub full: u64,
-    /// Clients that were refused at the end of their handshake, because there were [`EndpointLimits::associations`].
+    /// Clients that were refused at the end of their handshake, because there were
+    /// [`EndpointLimits::associations`].
     pub refused: u64,
     /// The same for [`EndpointLimits::associations_per_host`].
     pub refused_per_host: u64,

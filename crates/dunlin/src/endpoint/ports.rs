@@ -1,5 +1,5 @@
-//! The pool of a server's ports for associations without connection IDs (docs/association-ports.md). Each port belongs to one
-//! association at most.
+//! The pool of a server's ports for associations without connection IDs (docs/association-ports.md). Each
+//! port belongs to one association at most.
 
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 

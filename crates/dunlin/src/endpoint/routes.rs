@@ -7,8 +7,9 @@ use super::AssociationId;
 use crate::record::datagram;
 use crate::settings::MAX_CONNECTION_ID;
 
-/// The most associations that a datagram is given to because of its connection ID. IDs are random, and a server does not admit a
-/// client with the first ID of another. So more than one has the same ID only by chance.
+/// The most associations that a datagram is given to because of its connection ID. IDs are random, and a
+/// server does not admit a client with the first ID of another. So more than one has the same ID only by
+/// chance.
 const MAX_NAMESAKES: usize = 2;
 
 /// The associations with one address.
@@ -16,8 +17,8 @@ const MAX_NAMESAKES: usize = 2;
 pub(super) struct Route {
     /// The one whose handshake is complete, or that this side has begun as a client.
     pub(super) live: Option<AssociationId>,
-    /// Incomplete handshakes, the oldest and the newest; the one that completes replaces `live`. There are two, so that a handshake that an
-    /// attacker begins in the client's name does not end the client's own.
+    /// Incomplete handshakes, the oldest and the newest; the one that completes replaces `live`. There are
+    /// two, so that a handshake that an attacker begins in the client's name does not end the client's own.
     pub(super) next: [Option<AssociationId>; 2],
 }
 
@@ -47,8 +48,9 @@ impl Route {
     }
 }
 
-/// An address in few bytes, which are quickly compared: both halves of the IPv6 form, and the scope, the port and a flag. An IPv4
-/// address in its IPv6 form (RFC 4291 §2.5.5.2) would be another peer, so the flag tells it apart. The flow label of IPv6 names no peer.
+/// An address in few bytes, which are quickly compared: both halves of the IPv6 form, and the scope, the port
+/// and a flag. An IPv4 address in its IPv6 form (RFC 4291 §2.5.5.2) would be another peer, so the flag tells
+/// it apart. The flow label of IPv6 names no peer.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Address {
     low: u64,
@@ -122,7 +124,8 @@ impl Routes {
         self.set(address, self.get(address).without(id));
     }
 
-    /// The associations that have the connection ID in the first record of a datagram. Almost always there is at most one.
+    /// The associations that have the connection ID in the first record of a datagram. Almost always there is
+    /// at most one.
     pub(super) fn with_id_of(&self, datagram: &[u8]) -> [Option<AssociationId>; MAX_NAMESAKES] {
         let mut found = [None; MAX_NAMESAKES];
         let keys = self

@@ -6,7 +6,8 @@ use core::num::NonZeroU64;
 
 use crate::places::MAX_PLACES;
 
-/// The most associations of an endpoint, whatever its limits say: the number of places that a name can tell apart.
+/// The most associations of an endpoint, whatever its limits say: the number of places that a name can tell
+/// apart.
 pub(super) const MAX_ASSOCIATIONS: usize = 1 << PLACE_BITS;
 const PLACE_BITS: u32 = 24;
 const _: () = assert!(MAX_ASSOCIATIONS == MAX_PLACES);
@@ -39,7 +40,8 @@ impl AssociationId {
     }
 }
 
-/// The associations. A name leads to its association without a search, because each record needs it several times.
+/// The associations. A name leads to its association without a search, because each record needs it several
+/// times.
 pub(super) struct Table<T> {
     places: Vec<Option<(AssociationId, Box<T>)>>,
     /// The places that are free again.

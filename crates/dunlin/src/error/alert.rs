@@ -4,8 +4,8 @@ use super::{AuthenticationFailure, Error, Malformed, PeerIncompatible, PeerMisbe
 use crate::wire::{AlertDescription as Alert, What};
 
 impl Error {
-    /// The alert that tells the peer of this error. `None` if this side must not send one, because the peer has closed the
-    /// connection. The driver also sends none for a misuse that leaves the connection usable.
+    /// The alert that tells the peer of this error. `None` if this side must not send one, because the peer
+    /// has closed the connection. The driver also sends none for a misuse that leaves the connection usable.
     pub fn alert(&self) -> Option<Alert> {
         match self {
             Self::Malformed(e) => Some(malformed(e)),
@@ -25,8 +25,8 @@ const fn malformed(e: &Malformed) -> Alert {
         | Malformed::TrailingBytes(_)
         | Malformed::Length(_)
         | Malformed::Value(_) => Alert::DECODE_ERROR,
-        // RFC 8446 §6.2: decode_error is for syntax errors, and the syntax is correct here. OpenSSL and BoringSSL also answer
-        // messages above their limits with illegal_parameter.
+        // RFC 8446 §6.2: decode_error is for syntax errors, and the syntax is correct here. OpenSSL and
+        // BoringSSL also answer messages above their limits with illegal_parameter.
         Malformed::AboveLimit { .. } => Alert::ILLEGAL_PARAMETER,
     }
 }

@@ -1,8 +1,9 @@
 //! One error type with a variant for each class, and a table that maps errors to alerts.
 //!
-//! The class tells whose fault it is. The peer broke the protocol ([`PeerMisbehaved`], [`Malformed`]), or did not prove
-//! its identity ([`AuthenticationFailure`]). Both sides share no parameters ([`PeerIncompatible`]). The caller asked for
-//! something impossible ([`Misuse`]). The provider, a store or the engine itself failed ([`Internal`]).
+//! The class tells whose fault it is. The peer broke the protocol ([`PeerMisbehaved`], [`Malformed`]), or did
+//! not prove its identity ([`AuthenticationFailure`]). Both sides share no parameters ([`PeerIncompatible`]).
+//! The caller asked for something impossible ([`Misuse`]). The provider, a store or the engine itself failed
+//! ([`Internal`]).
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -23,7 +24,8 @@ pub use text::Code;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Error {
-    /// The peer's message does not parse (`decode_error`), or exceeds a limit of this side (`illegal_parameter`).
+    /// The peer's message does not parse (`decode_error`), or exceeds a limit of this side
+    /// (`illegal_parameter`).
     Malformed(Malformed),
     /// The peer broke the protocol.
     PeerMisbehaved(PeerMisbehaved),
@@ -35,7 +37,8 @@ pub enum Error {
     AlertReceived(AlertDescription),
     /// The transport ended without close_notify, so data may be missing (RFC 8446 §6.1).
     Truncated,
-    /// The peer did not answer a flight, although this side retransmitted it (RFC 9147 §5.8). Over datagrams only.
+    /// The peer did not answer a flight, although this side retransmitted it (RFC 9147 §5.8). Over datagrams
+    /// only.
     TimedOut,
     /// The caller asked for something that is impossible now, or always.
     Misuse(Misuse),
@@ -106,7 +109,8 @@ pub enum PeerMisbehaved {
     BadFieldShare,
     /// An anonymous TLS 1.2 server asks for a client certificate (RFC 5246 §7.4.4).
     AnonymousRequest,
-    /// A compressed Certificate that does not decompress to the announced length, or announces too large a length.
+    /// A compressed Certificate that does not decompress to the announced length, or announces too large a
+    /// length.
     BadCompression,
     /// More refused early data than this side skips.
     TooMuchSkippedEarlyData,
@@ -128,12 +132,13 @@ pub enum PeerIncompatible {
     Group,
     /// A TLS 1.2 client names finite-field groups, and this server supports none of them (RFC 7919 §4).
     Field,
-    /// A TLS 1.2 server chose a finite field that this client does not support (RFC 7919 §3). Contains its length in bits.
+    /// A TLS 1.2 server chose a finite field that this client does not support (RFC 7919 §3). Contains its
+    /// length in bits.
     FiniteField(usize),
     /// The common TLS 1.2 cipher suites do not fit the server's key: they need another kind of key, or none.
     SuiteAuthentication,
-    /// A TLS 1.2 client supports a cipher suite and a signature scheme for the server's key, but not the key's curve
-    /// (RFC 8422 §5.1).
+    /// A TLS 1.2 client supports a cipher suite and a signature scheme for the server's key, but not the
+    /// key's curve (RFC 8422 §5.1).
     CurveOfKey(NamedGroup),
     /// No common signature scheme for any credential of this side.
     SignatureScheme,
@@ -158,7 +163,8 @@ pub enum PeerIncompatible {
     PskHash,
     /// This side requires extended master secret (RFC 7627), and the TLS 1.2 peer does not support it.
     ExtendedMasterSecret,
-    /// A TLS 1.2 peer does not support secure renegotiation, or renegotiates in its first handshake (RFC 5746).
+    /// A TLS 1.2 peer does not support secure renegotiation, or renegotiates in its first handshake (RFC
+    /// 5746).
     SecureRenegotiation,
     /// The client fell back to TLS 1.2 although both sides support TLS 1.3 (RFC 7507).
     Fallback,
@@ -168,10 +174,11 @@ pub enum PeerIncompatible {
     NoServerName,
     /// The caller refused this client in its answer to a question.
     Refused,
-    /// The profile that served this client has a lower rank than its identity demands, or than the anonymous default if it has
-    /// proven none ([`crate::ServerProfiles`]).
+    /// The profile that served this client has a lower rank than its identity demands, or than the anonymous
+    /// default if it has proven none ([`crate::ServerProfiles`]).
     Rank,
-    /// The client's identity demands a stronger profile, and it sent data before the renegotiation to that profile.
+    /// The client's identity demands a stronger profile, and it sent data before the renegotiation to that
+    /// profile.
     DataBeforeRenegotiation,
 }
 
@@ -209,8 +216,8 @@ pub enum AuthenticationFailure {
     /// There are more CAs between the certificate and the trust anchors than this side allows
     /// ([`crate::auth::X509Trust::with_max_depth`]).
     ChainTooLong,
-    /// More than 12 certificates of the chain, or more than 2 with one subject and key identifier, could be on a path to a trust
-    /// anchor, and none of the first ones is.
+    /// More than 12 certificates of the chain, or more than 2 with one subject and key identifier, could be
+    /// on a path to a trust anchor, and none of the first ones is.
     TooManyCertificates,
     /// This side has verified 8 signatures of the chain without finding a path to a trust anchor.
     TooManyVerifications,
@@ -267,7 +274,8 @@ pub struct OutOfDate {
 pub struct ShortKey {
     /// Its length in bits. At least 2048 are required.
     pub bits: usize,
-    /// The common name of the CA that has the key. `None` for the peer's own key, or for a CA without a common name.
+    /// The common name of the CA that has the key. `None` for the peer's own key, or for a CA without a
+    /// common name.
     pub common_name: Option<String>,
 }
 
@@ -281,7 +289,8 @@ pub enum Misuse {
     SendClosed,
     /// The caller ended the connection with an alert.
     Aborted,
-    /// The caller asked for a KeyUpdate while the peer has not acknowledged the previous one (RFC 9147 §5.8.4).
+    /// The caller asked for a KeyUpdate while the peer has not acknowledged the previous one (RFC 9147
+    /// §5.8.4).
     KeyUpdateWaits,
     /// The data does not fit into one datagram.
     DataTooLong {
@@ -306,13 +315,13 @@ pub enum Misuse {
     Provider(ProviderFault),
     /// This kind of connection does not support the call.
     NotSupported(What),
-    /// The peer has not acknowledged a message, a message of the peer is incomplete, or output waits. A connection that was thawed after
-    /// [`crate::DtlsConnection::freeze`] could not send it again.
+    /// The peer has not acknowledged a message, a message of the peer is incomplete, or output waits. A
+    /// connection that was thawed after [`crate::DtlsConnection::freeze`] could not send it again.
     FlightWaits,
     /// The association continues elsewhere ([`crate::DtlsConnection::freeze`]).
     Frozen,
-    /// The association was frozen under other settings: trusted certificates, CRLs, client authentication, a client's server name, or its
-    /// pre-shared key.
+    /// The association was frozen under other settings: trusted certificates, CRLs, client authentication, a
+    /// client's server name, or its pre-shared key.
     OtherSettings,
     /// The endpoint has an association with this address already.
     AddressInUse,

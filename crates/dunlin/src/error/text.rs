@@ -1,7 +1,8 @@
-//! The texts of all errors, in one table. A build for a small device omits them by disabling the feature `error-text`.
+//! The texts of all errors, in one table. A build for a small device omits them by disabling the feature
+//! `error-text`.
 //!
-//! A row has a number, the error, the numbers of its details, and the text. Numbers are stable: a new row gets a new number,
-//! and the number of a removed row is never used again.
+//! A row has a number, the error, the numbers of its details, and the text. Numbers are stable: a new row
+//! gets a new number, and the number of a removed row is never used again.
 
 use core::fmt;
 
@@ -14,8 +15,9 @@ use crate::crypto::{CryptoError, ProviderFault};
 use crate::wire::CertificateType;
 use crate::wire::{Unit, What};
 
-/// The short form of an error: a letter for its class, the number of its row, and the numbers of its details. `P14.2.43` is
-/// [`PeerMisbehaved`] number 14 (an illegal parameter), [`What`] number 2 (an extension), extension 43 (supported_versions).
+/// The short form of an error: a letter for its class, the number of its row, and the numbers of its details.
+/// `P14.2.43` is [`PeerMisbehaved`] number 14 (an illegal parameter), [`What`] number 2 (an extension),
+/// extension 43 (supported_versions).
 #[derive(Clone, Copy)]
 pub struct Code<'a>(&'a dyn Numbered);
 

@@ -1,5 +1,6 @@
-//! `association_port` (docs/association-ports.md): the client offers to use another port of the server for an association without
-//! connection IDs, and the server says which one. A protected record of the same name has the content of the answer.
+//! `association_port` (docs/association-ports.md): the client offers to use another port of the server for an
+//! association without connection IDs, and the server says which one. A protected record of the same name has
+//! the content of the answer.
 
 use super::{Context, Extension};
 use crate::error::{Error, Malformed};

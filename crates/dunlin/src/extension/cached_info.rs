@@ -11,10 +11,12 @@ pub(crate) const CERT: u8 = 1;
 /// `cert_req(2)`: its CertificateRequest.
 pub(crate) const CERT_REQ: u8 = 2;
 
-/// The most objects in one offer, more than a client caches for one server. It limits the work for one message.
+/// The most objects in one offer, more than a client caches for one server. It limits the work for one
+/// message.
 const MAX_OBJECTS: usize = 64;
 
-/// The client's offer: types and fingerprints. The server ignores an unknown type or a fingerprint of another length.
+/// The client's offer: types and fingerprints. The server ignores an unknown type or a fingerprint of another
+/// length.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Offer(pub(crate) Vec<(u8, Vec<u8>)>);
 
@@ -88,7 +90,8 @@ mod tests {
         w.finish().unwrap()
     }
 
-    /// RFC 7924 §3, encoded by hand: the offer has a type, a length and a fingerprint; the answer has types only.
+    /// RFC 7924 §3, encoded by hand: the offer has a type, a length and a fingerprint; the answer has types
+    /// only.
     #[test]
     fn encodes_as_in_the_rfc() {
         let offer = Offer(vec![(CERT, vec![7; 32]), (CERT_REQ, vec![8; 32]), (200, vec![9])]);

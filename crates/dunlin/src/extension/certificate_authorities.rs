@@ -1,4 +1,5 @@
-//! `certificate_authorities` (RFC 8446 §4.2.4): the distinguished names of the sender's trust anchors, in DER.
+//! `certificate_authorities` (RFC 8446 §4.2.4): the distinguished names of the sender's trust anchors, in
+//! DER.
 
 use alloc::vec::Vec;
 

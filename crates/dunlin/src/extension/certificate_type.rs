@@ -1,4 +1,5 @@
-//! `client_certificate_type` and `server_certificate_type` (RFC 7250 §3), negotiated separately for each side.
+//! `client_certificate_type` and `server_certificate_type` (RFC 7250 §3), negotiated separately for each
+//! side.
 
 use alloc::vec::Vec;
 

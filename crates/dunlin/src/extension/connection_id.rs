@@ -1,4 +1,5 @@
-//! `connection_id` (RFC 9146 §3, RFC 9147 §9): the ID that its sender wants to receive. An empty one only offers to send the peer's.
+//! `connection_id` (RFC 9146 §3, RFC 9147 §9): the ID that its sender wants to receive. An empty one only
+//! offers to send the peer's.
 
 use alloc::vec::Vec;
 

@@ -1,5 +1,5 @@
-//! `credential_status` (docs/identity.md): the holder of a verifiable credential staples the status lists of its issuer, so that the peer
-//! need not fetch them.
+//! `credential_status` (docs/identity.md): the holder of a verifiable credential staples the status lists of
+//! its issuer, so that the peer need not fetch them.
 
 use alloc::vec::Vec;
 

@@ -1,5 +1,5 @@
-//! `did_methods` (draft-vesco-vcauthtls): the methods of decentralised identifiers that the sender resolves. It accompanies the
-//! certificate type of verifiable credentials.
+//! `did_methods` (draft-vesco-vcauthtls): the methods of decentralised identifiers that the sender resolves.
+//! It accompanies the certificate type of verifiable credentials.
 
 use alloc::vec::Vec;
 

@@ -1,5 +1,5 @@
-//! `did_proof` (docs/identity.md): the holder of a verifiable credential staples the proof of what its decentralised identifier
-//! resolves to, so that the peer need not ask a registry.
+//! `did_proof` (docs/identity.md): the holder of a verifiable credential staples the proof of what its
+//! decentralised identifier resolves to, so that the peer need not ask a registry.
 
 use alloc::vec::Vec;
 

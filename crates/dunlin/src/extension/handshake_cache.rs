@@ -1,7 +1,7 @@
 //! `handshake_cache`: which certificates each side has cached (docs/handshake-cache.md §3).
 //!
-//! An empty body says only that the sender supports the extension. Otherwise the body begins with flags for the server's
-//! messages. The client then names its cached objects and its tickets, in eight bytes each.
+//! An empty body says only that the sender supports the extension. Otherwise the body begins with flags for
+//! the server's messages. The client then names its cached objects and its tickets, in eight bytes each.
 
 use alloc::vec::Vec;
 
@@ -15,7 +15,8 @@ pub(crate) const NAME_LEN: usize = 8;
 /// A ticket, or the first bytes of a fingerprint.
 pub(crate) type Name = [u8; NAME_LEN];
 
-/// The most tickets in one offer: the newest, and the previous one in case the server has not stored the newest yet.
+/// The most tickets in one offer: the newest, and the previous one in case the server has not stored the
+/// newest yet.
 pub(crate) const MAX_TICKETS: usize = 2;
 
 /// The index that means that the server used no ticket.
@@ -38,7 +39,8 @@ fn flags(certificate: bool, certificate_request: bool) -> u8 {
     flag(certificate, CERTIFICATE) | flag(certificate_request, CERTIFICATE_REQUEST)
 }
 
-/// The client's offer: the server messages that it has cached, and tickets by which the server may know its Certificate.
+/// The client's offer: the server messages that it has cached, and tickets by which the server may know its
+/// Certificate.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Offer {
     /// The first bytes of the fingerprint of the server's Certificate.

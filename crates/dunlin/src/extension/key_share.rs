@@ -6,8 +6,9 @@ use super::{Context, Extension};
 use crate::error::{Error, PeerMisbehaved};
 use crate::wire::{ExtensionType, NamedGroup, Reader, What, Writer};
 
-/// The most shares in one offer. Real clients send one to four. It limits the work, because the server compares each share
-/// with every other. OpenSSL and BoringSSL compare shares with their own groups only, and set no limit.
+/// The most shares in one offer. Real clients send one to four. It limits the work, because the server
+/// compares each share with every other. OpenSSL and BoringSSL compare shares with their own groups only, and
+/// set no limit.
 const MAX_SHARES: usize = 64;
 
 /// `KeyShareEntry`

@@ -1,4 +1,5 @@
-//! `max_fragment_length` (RFC 6066 §4): the largest content of a record in both directions. RFC 8449 replaces it.
+//! `max_fragment_length` (RFC 6066 §4): the largest content of a record in both directions. RFC 8449 replaces
+//! it.
 
 use super::{Context, Extension};
 use crate::error::{Error, PeerMisbehaved};

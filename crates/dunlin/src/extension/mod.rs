@@ -42,8 +42,8 @@ pub(crate) mod tls_cert_with_extern_psk;
 
 pub(crate) use registry::{Context, Rules, rules};
 
-/// The most extensions in one message. IANA lists some 60, and GREASE (RFC 8701) adds 16. It limits the work, because the
-/// reader compares each extension with every other. OpenSSL and BoringSSL set no limit.
+/// The most extensions in one message. IANA lists some 60, and GREASE (RFC 8701) adds 16. It limits the work,
+/// because the reader compares each extension with every other. OpenSSL and BoringSSL set no limit.
 const MAX_EXTENSIONS: usize = 256;
 
 /// The body of an extension in one or several messages.
@@ -57,8 +57,8 @@ pub(crate) trait Extension: Sized {
     fn write(&self, w: &mut Writer);
 }
 
-/// The extensions of a received message and the positions of their bodies. The reader has checked that the message may
-/// carry each of them, that none appears twice, and that every known one is well-formed.
+/// The extensions of a received message and the positions of their bodies. The reader has checked that the
+/// message may carry each of them, that none appears twice, and that every known one is well-formed.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ExtensionTable(Vec<(ExtensionType, Range<usize>)>);
 

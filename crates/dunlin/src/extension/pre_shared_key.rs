@@ -1,4 +1,5 @@
-//! `pre_shared_key` (RFC 8446 §4.2.11): the last extension of a ClientHello, because its binders cover all bytes before them.
+//! `pre_shared_key` (RFC 8446 §4.2.11): the last extension of a ClientHello, because its binders cover all
+//! bytes before them.
 
 use alloc::vec::Vec;
 
@@ -6,8 +7,8 @@ use super::{Context, Extension};
 use crate::error::{Error, Malformed};
 use crate::wire::{ExtensionType, Reader, What, Writer};
 
-/// The most identities in one offer, more than real clients send. It limits the work for one ClientHello. OpenSSL and
-/// BoringSSL set no limit.
+/// The most identities in one offer, more than real clients send. It limits the work for one ClientHello.
+/// OpenSSL and BoringSSL set no limit.
 const MAX_IDENTITIES: usize = 64;
 
 /// `PskIdentity`
@@ -24,8 +25,8 @@ pub(crate) struct Offer {
 }
 
 impl Offer {
-    /// The length of the binders with their length field, in bytes. The transcript of a binder ends before them
-    /// (RFC 8446 §4.2.11.2).
+    /// The length of the binders with their length field, in bytes. The transcript of a binder ends before
+    /// them (RFC 8446 §4.2.11.2).
     pub(crate) fn binders_len(&self) -> usize {
         2 + self.binders.iter().map(|b| 1 + b.len()).sum::<usize>()
     }

@@ -1,5 +1,5 @@
-//! `record_size_limit` (RFC 8449 §4): the largest plaintext of a record that the sender accepts, in bytes. In TLS 1.3 it
-//! includes the content type.
+//! `record_size_limit` (RFC 8449 §4): the largest plaintext of a record that the sender accepts, in bytes. In
+//! TLS 1.3 it includes the content type.
 
 use super::{Context, Extension};
 use crate::error::{Error, PeerMisbehaved};
@@ -11,7 +11,8 @@ pub(crate) const MIN: u16 = 64;
 pub(crate) struct RecordSizeLimit(pub(crate) u16);
 
 impl RecordSizeLimit {
-    /// Caps `limit` at the largest record of the version, which is one byte less before TLS 1.3 (RFC 8449 §4).
+    /// Caps `limit` at the largest record of the version, which is one byte less before TLS 1.3 (RFC 8449
+    /// §4).
     pub(crate) fn of(limit: u16, version: ProtocolVersion) -> Self {
         Self(if version.is_1_2() { limit.min(crate::wire::MAX_PLAINTEXT as u16) } else { limit })
     }

@@ -1,9 +1,9 @@
-//! The messages that may carry each extension: the table of RFC 8446 §4.2 and of the IANA registry, and the extensions of
-//! a TLS 1.2 ServerHello.
+//! The messages that may carry each extension: the table of RFC 8446 §4.2 and of the IANA registry, and the
+//! extensions of a TLS 1.2 ServerHello.
 //!
-//! An extension without a row here is unknown, and readers skip it. Readers reject a known extension in the wrong message,
-//! trailing bytes, and a body that does not parse, even if the engine does not use the extension. The offer and the
-//! selection of an extension are different forms in its row.
+//! An extension without a row here is unknown, and readers skip it. Readers reject a known extension in the
+//! wrong message, trailing bytes, and a body that does not parse, even if the engine does not use the
+//! extension. The offer and the selection of an extension are different forms in its row.
 
 #[cfg(feature = "association-ports")]
 use super::association_port;
@@ -20,8 +20,8 @@ use crate::wire::{ExtensionType, Reader, What};
 #[cfg(feature = "fuzzing")]
 use alloc::vec::Vec;
 
-/// A message with extensions. HelloRetryRequest and the ServerHellos of TLS 1.2 and 1.3 share a number, but each has its
-/// own extensions.
+/// A message with extensions. HelloRetryRequest and the ServerHellos of TLS 1.2 and 1.3 share a number, but
+/// each has its own extensions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Context {
     ClientHello,
@@ -165,7 +165,8 @@ const REGISTRY: &[Row] = &[
         forms: &[form::<key_share::Offer>(), form::<key_share::Selected>(), form::<key_share::Retry>()],
     },
     Row { typ: E::CONNECTION_ID, forms: &[form::<connection_id::ConnectionId>()] },
-    // To all but the peers of [`crate::SsiMessages::Links`] it is IANA's extension of this number, of another form.
+    // To all but the peers of [`crate::SsiMessages::Links`] it is IANA's extension of this number, of another
+    // form.
     Row { typ: E::SSI_PARAMETERS_LINKS, forms: &[placed(&[C::ClientHello, C::SsiRequest])] },
     Row { typ: E::RRC, forms: &[form::<rrc::Rrc>()] },
     Row {
@@ -214,8 +215,8 @@ static TYPES: [ExtensionType; REGISTRY.len()] = {
     types
 };
 
-/// The forms that one kind of message may carry, one entry a row. The reader of a message names its rules as a constant.
-/// A program therefore links no form of a message that it never receives.
+/// The forms that one kind of message may carry, one entry a row. The reader of a message names its rules as
+/// a constant. A program therefore links no form of a message that it never receives.
 pub(crate) struct Rules([Option<Check>; REGISTRY.len()]);
 
 /// The rules for one kind of message.
@@ -280,10 +281,9 @@ mod tests {
         C::NewSessionTicket,
     ];
 
-    /// The column "TLS 1.3" of the IANA registry for every named extension, in the order CH, SH, HRR, EE, CR, CT, NST. "SR" is
-    /// SSIRequest (docs/identity.md).
-    /// "12" marks those that their RFC allows in a TLS 1.2 ServerHello. The table is a second, independent copy of the
-    /// registry's rules on purpose.
+    /// The column "TLS 1.3" of the IANA registry for every named extension, in the order CH, SH, HRR, EE, CR,
+    /// CT, NST. "SR" is SSIRequest (docs/identity.md). "12" marks those that their RFC allows in a TLS 1.2
+    /// ServerHello. The table is a second, independent copy of the registry's rules on purpose.
     const IANA: &[(u16, &str)] = &[
         (0, "CH EE 12"),
         (1, "CH EE 12"),

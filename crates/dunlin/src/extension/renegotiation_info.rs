@@ -1,4 +1,5 @@
-//! `renegotiation_info` (RFC 5746 §3.2): the verify_data of the previous handshake, empty in the first handshake.
+//! `renegotiation_info` (RFC 5746 §3.2): the verify_data of the previous handshake, empty in the first
+//! handshake.
 
 use alloc::vec::Vec;
 

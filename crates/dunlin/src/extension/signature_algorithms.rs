@@ -6,14 +6,16 @@ use super::{Context, Extension};
 use crate::error::Error;
 use crate::wire::{ExtensionType, Reader, SignatureScheme, What, Writer};
 
-/// The schemes that the sender verifies in CertificateVerify, and in chains unless it sends [`SignatureAlgorithmsCert`].
+/// The schemes that the sender verifies in CertificateVerify, and in chains unless it sends
+/// [`SignatureAlgorithmsCert`].
 pub(crate) struct SignatureAlgorithms(pub(crate) Vec<SignatureScheme>);
 
 /// The schemes that the sender verifies in chains.
 pub(crate) struct SignatureAlgorithmsCert(pub(crate) Vec<SignatureScheme>);
 
-/// The most schemes in one list. IANA lists fewer than 100, including TLS 1.2 and GREASE. It limits the work, because the
-/// engine compares each with its own for every suite and credential. OpenSSL and BoringSSL set no limit.
+/// The most schemes in one list. IANA lists fewer than 100, including TLS 1.2 and GREASE. It limits the work,
+/// because the engine compares each with its own for every suite and credential. OpenSSL and BoringSSL set no
+/// limit.
 const MAX_SCHEMES: usize = 256;
 
 /// Reads the schemes of either extension, or of a TLS 1.2 CertificateRequest (RFC 5246 §7.4.4).

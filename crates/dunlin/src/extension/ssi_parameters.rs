@@ -1,5 +1,5 @@
-//! `ssi_parameters` (docs/identity.md): the decentralised identity for which the sender asks, and the methods of identifiers that it
-//! resolves. The messages VC and DID answer it.
+//! `ssi_parameters` (docs/identity.md): the decentralised identity for which the sender asks, and the methods
+//! of identifiers that it resolves. The messages VC and DID answer it.
 
 use alloc::vec::Vec;
 

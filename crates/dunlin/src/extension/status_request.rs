@@ -9,8 +9,8 @@ use crate::wire::{ExtensionType, Reader, What, Writer};
 /// `CertificateStatusType` of OCSP, the only defined one.
 const OCSP: u8 = 1;
 
-/// The client asks for an OCSP response. This engine's clients accept any responder and send no request extensions. A
-/// server answers whatever details a client asks for, so the reader does not keep them.
+/// The client asks for an OCSP response. This engine's clients accept any responder and send no request
+/// extensions. A server answers whatever details a client asks for, so the reader does not keep them.
 pub(crate) struct StatusRequest;
 
 impl Extension for StatusRequest {

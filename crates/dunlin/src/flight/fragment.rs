@@ -1,5 +1,5 @@
-//! Cuts outgoing handshake messages into fragments, and packs these into as few datagrams and records as possible
-//! (RFC 9147 §5.2, §5.5).
+//! Cuts outgoing handshake messages into fragments, and packs these into as few datagrams and records as
+//! possible (RFC 9147 §5.2, §5.5).
 
 use alloc::vec::Vec;
 use core::ops::Range;
@@ -9,12 +9,12 @@ use crate::error::{Error, Internal};
 use crate::message;
 use crate::wire::{ContentType, What};
 
-/// The length of a fragment's header, in bytes: type, length, message number, fragment offset and fragment length
-/// (RFC 9147 §5.2).
+/// The length of a fragment's header, in bytes: type, length, message number, fragment offset and fragment
+/// length (RFC 9147 §5.2).
 pub(crate) const HEADER_LEN: usize = 12;
 
-/// The smallest piece of a message, in bytes, for which the packer uses the rest of a datagram. A smaller rest is not worth a
-/// fragment of its own.
+/// The smallest piece of a message, in bytes, for which the packer uses the rest of a datagram. A smaller
+/// rest is not worth a fragment of its own.
 const MIN_PIECE: usize = 2;
 
 /// The least room for content that a record in an empty datagram must have, in bytes.
@@ -72,7 +72,8 @@ impl Packer {
         }
     }
 
-    /// Begins a new record after the last fragment of a message. Scandium 3.14 and Mbed TLS 3.6 drop what follows it in the same record.
+    /// Begins a new record after the last fragment of a message. Scandium 3.14 and Mbed TLS 3.6 drop what
+    /// follows it in the same record.
     pub(crate) const fn end_records_with_fragments(mut self, is_wanted: bool) -> Self {
         self.fragments_end_records = is_wanted;
         self
@@ -94,8 +95,9 @@ impl Packer {
         Ok(())
     }
 
-    /// Adds a range of the body of a message. `message` is the whole message, header included, and `number` its number. The range
-    /// may become several fragments, and shares records with its neighbours of the same epoch.
+    /// Adds a range of the body of a message. `message` is the whole message, header included, and `number`
+    /// its number. The range may become several fragments, and shares records with its neighbours of the same
+    /// epoch.
     pub(crate) fn message(
         &mut self,
         records: Records,
@@ -133,7 +135,8 @@ impl Packer {
         }
     }
 
-    /// The room for handshake content in the last record, in bytes; `None` if it is not a handshake record of this epoch.
+    /// The room for handshake content in the last record, in bytes; `None` if it is not a handshake record of
+    /// this epoch.
     fn room(&self, records: Records) -> Option<usize> {
         let last = self.datagrams.last()?.last()?;
         if last.epoch != records.epoch || last.typ != ContentType::HANDSHAKE {
@@ -143,7 +146,8 @@ impl Packer {
         Some(in_record.min(self.mtu.saturating_sub(self.used)))
     }
 
-    /// Begins a record with room for at least `least` bytes, in a new datagram if necessary; returns the room, in bytes.
+    /// Begins a record with room for at least `least` bytes, in a new datagram if necessary; returns the
+    /// room, in bytes.
     fn begin_record(&mut self, records: Records, typ: ContentType, least: usize) -> Result<usize, Error> {
         let is_short = self.count(records.epoch) < records.short_numbers;
         let overhead = records.overhead.saturating_sub(records.saved_by_last + usize::from(is_short));

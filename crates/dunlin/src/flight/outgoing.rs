@@ -6,8 +6,8 @@ use core::ops::Range;
 use super::ack::RecordNumber;
 use crate::message;
 
-/// The most sent records whose content is remembered: several long flights in small datagrams. The ACK of an older record has
-/// no effect, so its messages are sent again.
+/// The most sent records whose content is remembered: several long flights in small datagrams. The ACK of an
+/// older record has no effect, so its messages are sent again.
 const MAX_TRACKED: usize = 1024;
 
 /// A piece of a message's body.
@@ -94,7 +94,8 @@ impl Flight {
         self.records.push((number, pieces));
     }
 
-    /// The peer has received these records. Returns whether one of them contained something that was still missing.
+    /// The peer has received these records. Returns whether one of them contained something that was still
+    /// missing.
     pub(crate) fn acknowledged(&mut self, numbers: &[RecordNumber]) -> bool {
         let Self { messages, records } = self;
         let mut is_progress = false;

@@ -1,4 +1,5 @@
-//! Joins received fragments to messages, and delivers these in the order of their numbers (RFC 9147 §5.2, §5.5).
+//! Joins received fragments to messages, and delivers these in the order of their numbers (RFC 9147 §5.2,
+//! §5.5).
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -12,12 +13,15 @@ use crate::wire::{HandshakeType, Reader, What};
 
 /// The most messages from the next expected one on, more than any flight has.
 const MAX_MESSAGES: usize = 16;
-/// The most bytes that other messages than the next expected one may take. The peer retransmits what exceeds the limit.
+/// The most bytes that other messages than the next expected one may take. The peer retransmits what exceeds
+/// the limit.
 const MAX_EARLY: usize = 64 * 1024;
-/// The most bytes that all incomplete or early messages may take after the handshake, unless the next one may be a ticket: enough for the
-/// longest one that a server then reads. So an association costs at most twice as much, whatever its client sends.
+/// The most bytes that all incomplete or early messages may take after the handshake, unless the next one may
+/// be a ticket: enough for the longest one that a server then reads. So an association costs at most twice as
+/// much, whatever its client sends.
 const MAX_AFTER: usize = 4480;
-/// The most separate pieces of one message: enough for a large one that arrives in pieces of a few bytes and in random order.
+/// The most separate pieces of one message: enough for a large one that arrives in pieces of a few bytes and
+/// in random order.
 const MAX_PIECES: usize = 512;
 /// The most messages of one number that are assembled side by side. All but one are forged.
 const MAX_RIVALS: usize = 8;
@@ -36,8 +40,8 @@ pub(crate) struct Reassembler {
     next: usize,
     /// Whether the first message may have a higher number than 0 ([`Self::forget`]).
     forgets: bool,
-    /// The messages from `next` on, by their numbers. Several with the same number differ in type or length. Only fragments that
-    /// anyone can send begin more than one.
+    /// The messages from `next` on, by their numbers. Several with the same number differ in type or length.
+    /// Only fragments that anyone can send begin more than one.
     messages: VecDeque<Vec<Partial>>,
     /// The end of the message before `next` has arrived again.
     repeated: bool,
@@ -50,7 +54,8 @@ struct Partial {
     typ: HandshakeType,
     /// The length of the body, which every fragment announces, in bytes.
     len: usize,
-    /// The header of the message, and the received bytes of its body in the order of their offsets, without the gaps.
+    /// The header of the message, and the received bytes of its body in the order of their offsets, without
+    /// the gaps.
     bytes: Vec<u8>,
     /// The received ranges of the body in this order, with gaps between them.
     pieces: Vec<Range<usize>>,
@@ -82,10 +87,12 @@ pub(crate) enum Origin {
 #[derive(Clone, Copy)]
 pub(crate) struct Terms<'a> {
     pub(crate) origin: Origin,
-    /// Whether it is a record of the current epoch. Only such a record may have new fragments: no message spans a change of keys
-    /// (RFC 8446 §5.1), and the peer sends no message with the previous keys after a KeyUpdate (draft-ietf-tls-rfc9147bis §8).
+    /// Whether it is a record of the current epoch. Only such a record may have new fragments: no message
+    /// spans a change of keys (RFC 8446 §5.1), and the peer sends no message with the previous keys after a
+    /// KeyUpdate (draft-ietf-tls-rfc9147bis §8).
     pub(crate) is_present: bool,
-    /// What this side can still read of messages of a type. `None` during the handshake, whose flights may arrive in any order.
+    /// What this side can still read of messages of a type. `None` during the handshake, whose flights may
+    /// arrive in any order.
     pub(crate) established: Option<&'a dyn Fn(HandshakeType) -> Reading>,
 }
 
@@ -106,15 +113,16 @@ impl Terms<'_> {
 pub(crate) enum Taken {
     /// It has all fragments now, so the receiver may acknowledge the record.
     All,
-    /// The same after the handshake, when the receiver may still drop fragments. It acknowledges the record once the message of this
-    /// number is delivered (RFC 9147 §7).
+    /// The same after the handshake, when the receiver may still drop fragments. It acknowledges the record
+    /// once the message of this number is delivered (RFC 9147 §7).
     Until(usize),
     /// It has no room for some, so the receiver must not acknowledge the record (RFC 9147 §7).
     NotAll,
 }
 
 impl Reassembler {
-    /// The reassembler of an association that has begun elsewhere, which has delivered the messages before number `next`.
+    /// The reassembler of an association that has begun elsewhere, which has delivered the messages before
+    /// number `next`.
     pub(crate) fn continuing(next: usize) -> Self {
         Self { next, ..Self::default() }
     }
@@ -124,8 +132,8 @@ impl Reassembler {
         self.next
     }
 
-    /// Lets the first message have any number up to [`MAX_VERIFY_REQUESTS`], whichever is whole first: this side has perhaps sent a
-    /// HelloRetryRequest or several HelloVerifyRequests and kept nothing.
+    /// Lets the first message have any number up to [`MAX_VERIFY_REQUESTS`], whichever is whole first: this
+    /// side has perhaps sent a HelloRetryRequest or several HelloVerifyRequests and kept nothing.
     pub(crate) const fn forget(&mut self) {
         self.forgets = true;
     }
@@ -143,8 +151,8 @@ impl Reassembler {
     /// Takes the fragments in the content of a record.
     ///
     /// # Errors
-    /// The content does not parse, has new fragments in a previous epoch or of a message that this side does not read, or contradicts
-    /// earlier fragments of the peer.
+    /// The content does not parse, has new fragments in a previous epoch or of a message that this side does
+    /// not read, or contradicts earlier fragments of the peer.
     pub(crate) fn insert(&mut self, content: &[u8], terms: Terms<'_>) -> Result<Taken, Error> {
         let (mut has_all, mut last) = (true, None);
         let mut r = Reader::new(content, WHAT);
@@ -235,8 +243,8 @@ impl Reassembler {
         Ok(partial.is_some_and(|partial| partial.insert(fragment.offset, fragment.piece)))
     }
 
-    /// Whether there is room for a message `at` places after the next one to grow from `has` to `size` bytes. During the handshake the
-    /// next message always has room, or the largest one of those with its number.
+    /// Whether there is room for a message `at` places after the next one to grow from `has` to `size` bytes.
+    /// During the handshake the next message always has room, or the largest one of those with its number.
     fn fits(&self, at: usize, has: usize, size: usize, (most, with_next): (usize, bool)) -> bool {
         let next = self.messages.front().into_iter().flatten().map(Partial::size).max().unwrap_or(0);
         let next = if at == 0 { next.max(size) } else { next };
@@ -245,8 +253,9 @@ impl Reassembler {
         all + (size - has) + places - if with_next { 0 } else { next } <= most
     }
 
-    /// Drops one of the messages at this place: among the older half, the one of which the fewest bytes have arrived. So small
-    /// forged fragments displace each other and not what the peer has sent, and no forger can keep the peer's message out.
+    /// Drops one of the messages at this place: among the older half, the one of which the fewest bytes have
+    /// arrived. So small forged fragments displace each other and not what the peer has sent, and no forger
+    /// can keep the peer's message out.
     fn evict_rival(&mut self, at: usize) {
         let Some(rivals) = self.messages.get_mut(at) else { return };
         let older = rivals.iter().take(rivals.len().div_ceil(2)).enumerate();
@@ -255,8 +264,8 @@ impl Reassembler {
         }
     }
 
-    /// Drops the message of which the fewest bytes have arrived, except that of `fragment`, which is `at` places after the next one,
-    /// and those before it. `false` if there is none.
+    /// Drops the message of which the fewest bytes have arrived, except that of `fragment`, which is `at`
+    /// places after the next one, and those before it. `false` if there is none.
     fn evict_least(&mut self, at: usize, fragment: &Fragment<'_>) -> bool {
         let slots = self.messages.iter().enumerate().skip(at);
         let rivals = slots.flat_map(|(place, rivals)| {
@@ -271,8 +280,8 @@ impl Reassembler {
         true
     }
 
-    /// The next message; `None` if it is incomplete. Drops whole messages for which `is_readable` is false, so that a forged one does
-    /// not take the place of the peer's.
+    /// The next message; `None` if it is incomplete. Drops whole messages for which `is_readable` is false,
+    /// so that a forged one does not take the place of the peer's.
     pub(crate) fn next_message(&mut self, mut is_readable: impl FnMut(&Message) -> bool) -> Option<Message> {
         for at in 0..self.places() {
             let number = u16::try_from(self.next + at).ok()?;
@@ -335,7 +344,8 @@ impl Partial {
     /// The memory that a message takes before the first byte of its body, in bytes.
     const LEAST: usize = size_of::<Self>() + message::HEADER_LEN;
 
-    /// The message of this fragment, without its piece. Allocates memory for that, not for the length that the fragment announces.
+    /// The message of this fragment, without its piece. Allocates memory for that, not for the length that
+    /// the fragment announces.
     fn new(&Fragment { typ, len, piece, is_read, .. }: &Fragment<'_>) -> Self {
         let [_, a, b, c] = (len as u32).to_be_bytes();
         let mut bytes = Vec::with_capacity(message::HEADER_LEN + if is_read { piece.len() } else { 0 });
@@ -375,7 +385,8 @@ impl Partial {
             return true;
         }
         let (start, end) = (offset, offset + piece.len());
-        // Stored pieces never touch each other, so the new piece joins all that it touches, which follow each other.
+        // Stored pieces never touch each other, so the new piece joins all that it touches, which follow each
+        // other.
         let first = self.pieces.partition_point(|old| old.end < start);
         let last = self.pieces.partition_point(|old| old.start <= end);
         if first == last && self.pieces.len() >= MAX_PIECES {
@@ -403,8 +414,9 @@ impl Partial {
         true
     }
 
-    /// Allocates memory for `more` bytes of the body and a thirty-second beyond them. A vector would double itself, and an association can
-    /// wait long for the rest. Without the surplus, each small piece would copy the message.
+    /// Allocates memory for `more` bytes of the body and a thirty-second beyond them. A vector would double
+    /// itself, and an association can wait long for the rest. Without the surplus, each small piece would
+    /// copy the message.
     fn reserve(&mut self, more: usize) {
         if more > self.bytes.capacity() - self.bytes.len() {
             self.bytes.reserve_exact(more + self.bytes.len() / 32);
@@ -481,7 +493,8 @@ mod tests {
             let message = next(&mut reassembler).unwrap();
             assert_eq!((message.number, message.body().len()), (number, len));
         }
-        // A delivered message may arrive again, also in an earlier epoch. A new message may not arrive in an earlier epoch.
+        // A delivered message may arrive again, also in an earlier epoch. A new message may not arrive in an
+        // earlier epoch.
         assert_eq!(take(&mut reassembler, &two), Taken::All);
         assert_eq!(reassembler.insert(&two, terms(Origin::Peer, false)).unwrap(), Taken::All);
         assert!(reassembler.take_repeated() && !reassembler.take_repeated());
@@ -606,7 +619,8 @@ mod tests {
         }
     }
 
-    /// After the handshake a server keeps next to nothing of what will never be whole, and refuses what it would not read.
+    /// After the handshake a server keeps next to nothing of what will never be whole, and refuses what it
+    /// would not read.
     #[test]
     fn keeps_little_after_the_handshake() {
         let reads = |typ| match typ {

@@ -91,7 +91,8 @@ impl Timers {
     }
 }
 
-/// The timeout of retransmissions. All times are in milliseconds, and at most a day: an idle connection keeps them.
+/// The timeout of retransmissions. All times are in milliseconds, and at most a day: an idle connection keeps
+/// them.
 #[derive(Clone, Debug)]
 pub(crate) struct Backoff {
     first: u32,
@@ -168,7 +169,8 @@ impl Backoff {
         self.timeout = timeout.min(self.longest);
     }
 
-    /// Handles an answer. RFC 6298 §5.7: the timeout returns to its first value only after a flight that was sent once.
+    /// Handles an answer. RFC 6298 §5.7: the timeout returns to its first value only after a flight that was
+    /// sent once.
     pub(crate) const fn progress(&mut self) {
         if !self.has_repeated {
             self.timeout = self.first;

@@ -21,8 +21,9 @@ pub(crate) enum Use {
 }
 
 impl Use {
-    /// For a full TLS 1.2 handshake. The cache is unusable in three cases. Without the extended master secret, the secrets do not
-    /// depend on the certificates. With static RSA, the server's key does not sign. A pre-shared key replaces the certificates.
+    /// For a full TLS 1.2 handshake. The cache is unusable in three cases. Without the extended master
+    /// secret, the secrets do not depend on the certificates. With static RSA, the server's key does not
+    /// sign. A pre-shared key replaces the certificates.
     pub(crate) fn in_tls12(suite: &Tls12CipherSuite, extended: bool) -> Self {
         match extended && suite.is_signed() {
             true => Self::Tls12,

@@ -1,4 +1,5 @@
-//! What a handshake changes in stores outside its connection. The connection later confirms or undoes these changes.
+//! What a handshake changes in stores outside its connection. The connection later confirms or undoes these
+//! changes.
 
 use crate::sync::Arc;
 use alloc::boxed::Box;
@@ -8,15 +9,16 @@ use super::effects::Effects;
 use super::event::Event;
 use crate::resume::{ClientSession, ClientSessions, Kept, SessionKey};
 
-/// Actions on stores for the time when the handshake fails, the peer first responds, or a fatal alert ends the connection.
+/// Actions on stores for the time when the handshake fails, the peer first responds, or a fatal alert ends
+/// the connection.
 #[derive(Default)]
 pub(crate) struct Commit {
     /// The action if the handshake fails.
     pub(crate) on_failure: Option<Box<dyn FnOnce() + Send + Sync>>,
     /// The sessions that this connection has given to a store.
     pub(crate) kept: Vec<Kept>,
-    /// The action at the peer's first record after this side has completed the handshake. Its argument is false if the peer
-    /// rejected this side's Finished.
+    /// The action at the peer's first record after this side has completed the handshake. Its argument is
+    /// false if the peer rejected this side's Finished.
     pub(crate) on_word: Option<Box<dyn FnOnce(bool) + Send + Sync>>,
 }
 

@@ -1,4 +1,5 @@
-//! Everything that a handshake hands to its caller besides messages and keys: events, questions, message sizes, secrets to log.
+//! Everything that a handshake hands to its caller besides messages and keys: events, questions, message
+//! sizes, secrets to log.
 
 use crate::sync::Arc;
 use alloc::boxed::Box;
@@ -14,7 +15,8 @@ use crate::keylog::KeyLog;
 use crate::message;
 use crate::wire::{AlertDescription, CertificateType, HandshakeType, What};
 
-/// The most KeyUpdates, tickets or renegotiations in a row, without data between them, before they count as an attack.
+/// The most KeyUpdates, tickets or renegotiations in a row, without data between them, before they count as
+/// an attack.
 const MAX_IDLE_MESSAGES: u32 = 32;
 
 /// The most warnings in a row. A peer that gives up sends user_canceled once (RFC 8446 §6.1).
@@ -39,7 +41,8 @@ pub(crate) struct Effects {
 }
 
 impl Effects {
-    /// The effects of the same handshake, for another answer of the peer: without the events and questions of this one.
+    /// The effects of the same handshake, for another answer of the peer: without the events and questions of
+    /// this one.
     #[cfg(feature = "association-ports")]
     pub(crate) fn again(&self) -> Self {
         Self {
@@ -68,7 +71,8 @@ impl Effects {
         }
     }
 
-    /// Queues an event. An event that the peer can cause at will is queued only once until the caller takes it.
+    /// Queues an event. An event that the peer can cause at will is queued only once until the caller takes
+    /// it.
     pub(crate) fn event(&mut self, event: Event) {
         let is_again = |waiting: &Event| {
             matches!(
@@ -125,7 +129,8 @@ impl Effects {
 mod tests {
     use super::*;
 
-    /// A peer that alternates KeyUpdates, tickets and renegotiations cannot fill the queue of a caller that only reads.
+    /// A peer that alternates KeyUpdates, tickets and renegotiations cannot fill the queue of a caller that
+    /// only reads.
     #[test]
     fn queues_each_event_that_a_peer_can_repeat_only_once() {
         let mut effects = Effects::default();

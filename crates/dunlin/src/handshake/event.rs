@@ -15,7 +15,8 @@ use crate::wire::HandshakeType;
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Event {
-    /// The handshake is complete. The peer has proven the identity in [`crate::Negotiated::peer`], and the application may send data.
+    /// The handshake is complete. The peer has proven the identity in [`crate::Negotiated::peer`], and the
+    /// application may send data.
     Connected,
     /// The handshake needs information from the caller. Pass it to [`crate::Connection::answer`].
     Question(QuestionId, Question),
@@ -26,21 +27,25 @@ pub enum Event {
     TicketReceived,
     /// The caller must keep this session under this name ([`crate::resume::Tickets::ask`]).
     NewSession(Vec<u8>, Session),
-    /// The caller must forget the session under this name ([`crate::resume::Tickets::ask`]): it was resumed, or a fatal alert
-    /// ended its connection. In TLS 1.2 resumption does not cause this event, since a session can be resumed until it expires.
+    /// The caller must forget the session under this name ([`crate::resume::Tickets::ask`]): it was resumed,
+    /// or a fatal alert ended its connection. In TLS 1.2 resumption does not cause this event, since a
+    /// session can be resumed until it expires.
     SessionUsed(Vec<u8>),
-    /// The server accepted or rejected offered early data. Rejected early data is lost. On a server that accepted it,
-    /// [`crate::Connection::early_data`] returns the data, and the handshake continues as the caller consumes it.
+    /// The server accepted or rejected offered early data. Rejected early data is lost. On a server that
+    /// accepted it, [`crate::Connection::early_data`] returns the data, and the handshake continues as the
+    /// caller consumes it.
     EarlyData(EarlyDataOutcome),
     /// The peer replaced its sending keys.
     PeerUpdatedKeys,
     /// A TLS 1.2 renegotiation is complete. [`crate::Negotiated`] now describes the new handshake.
     Renegotiated,
-    /// The peer answered [`crate::Connection::renegotiate`] with no_renegotiation. The connection continues unchanged.
+    /// The peer answered [`crate::Connection::renegotiate`] with no_renegotiation. The connection continues
+    /// unchanged.
     RenegotiationRefused,
     /// The peer's address over datagrams has changed to this one, under the rules of [`crate::Migration`].
     PeerMoved(SocketAddr),
-    /// This side sends over another of its interfaces, or from another address, under the rules of [`crate::Multihoming`].
+    /// This side sends over another of its interfaces, or from another address, under the rules of
+    /// [`crate::Multihoming`].
     PathChanged(PathChange),
     /// The peer sent close_notify and will send no more data. This side can still send.
     PeerClosed,

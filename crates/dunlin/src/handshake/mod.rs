@@ -1,7 +1,8 @@
 //! The handshakes of the client and of the server. Each file follows the order of the RFC's figure.
 //! States exchange whole messages with one interface to the transport, [`Emitter`].
 //!
-//! * [`client`] and [`server`]: `start` until the version is known, then `tls12` or `tls13`. Both sides share [`tls12`].
+//! * [`client`] and [`server`]: `start` until the version is known, then `tls12` or `tls13`. Both sides share
+//!   [`tls12`].
 //! * [`negotiate`]: what each extension does on either side.
 //! * [`post`]: messages after the handshake, for both sides.
 //! * [`retry`]: HelloRetryRequest and its cookie.
@@ -82,7 +83,8 @@ impl Cx<'_> {
         self.effects.event(if is_first { Event::Connected } else { event });
     }
 
-    /// Completes a handshake whose profile is too weak for the client. The connection begins with the renegotiation that follows.
+    /// Completes a handshake whose profile is too weak for the client. The connection begins with the
+    /// renegotiation that follows.
     pub(crate) fn complete_in_advance(&mut self) {
         self.progress.negotiated = Some(core::mem::take(self.draft));
         self.progress.is_provisional = true;
@@ -124,7 +126,8 @@ impl Cx<'_> {
         self.send(message)
     }
 
-    /// Passes a known answer to `state` at once. Otherwise asks the caller and lets `state` wait for the answer.
+    /// Passes a known answer to `state` at once. Otherwise asks the caller and lets `state` wait for the
+    /// answer.
     pub(crate) fn ask(
         &mut self,
         known: Result<Answer, Question>,

@@ -1,4 +1,5 @@
-//! The result of a handshake. The states fill in a draft, which comes into force when the handshake is complete.
+//! The result of a handshake. The states fill in a draft, which comes into force when the handshake is
+//! complete.
 
 use alloc::boxed::Box;
 use alloc::string::String;
@@ -21,8 +22,8 @@ pub enum HandshakeKind {
     /// By certificates or raw public keys in full, with signatures, or by an external PSK.
     #[default]
     Full,
-    /// By signatures as in a full handshake. At least one side did not send its certificates, because the other side has them in
-    /// its handshake cache (docs/handshake-cache.md).
+    /// By signatures as in a full handshake. At least one side did not send its certificates, because the
+    /// other side has them in its handshake cache (docs/handshake-cache.md).
     Cached {
         /// The peer's cache had this side's certificates.
         own: bool,
@@ -49,26 +50,27 @@ pub struct Negotiated {
     pub server_name: Option<String>,
     /// The peer's identity. `None` if the peer did not authenticate.
     pub peer: Option<PeerIdentity>,
-    /// The time span in which this side's verdict on the peer's certificate holds. Cache entries and sessions end with it; an
-    /// application may end its connections, too. `None` without a limit. After a resumption or a cached handshake, the reason for the
-    /// limit is not known any more.
+    /// The time span in which this side's verdict on the peer's certificate holds. Cache entries and sessions
+    /// end with it; an application may end its connections, too. `None` without a limit. After a resumption
+    /// or a cached handshake, the reason for the limit is not known any more.
     pub peer_validity: Option<Validity>,
-    /// The server's identity by its certificate, with RSA_PSK only (RFC 4279 §4): there the pre-shared key is the peer's
-    /// identity. Boxed, since few connections have it.
+    /// The server's identity by its certificate, with RSA_PSK only (RFC 4279 §4): there the pre-shared key is
+    /// the peer's identity. Boxed, since few connections have it.
     pub peer_certified: Option<Box<PeerIdentity>>,
     /// Whether an external PSK went into the keys of a handshake that certificates authenticate
     /// ([`crate::ProfileBuilder::tls_cert_with_extern_psk`]).
     pub external_psk_added: bool,
     /// Whether the handshake was full, cached or resumed.
     pub kind: HandshakeKind,
-    /// The bytes that this side saved because the peer has its certificates in its cache. This is the length of the omitted
-    /// Certificate message, uncompressed, less what this side sent instead. Bytes that the peer saved are not counted, because this
-    /// side does not know them: a cache entry holds neither the length of the peer's message nor its chain.
+    /// The bytes that this side saved because the peer has its certificates in its cache. This is the length
+    /// of the omitted Certificate message, uncompressed, less what this side sent instead. Bytes that the
+    /// peer saved are not counted, because this side does not know them: a cache entry holds neither the
+    /// length of the peer's message nor its chain.
     pub saved_bytes: usize,
     /// The outcome of early data.
     pub early_data: EarlyDataOutcome,
-    /// The ticket's age by the client's clock minus its age by the server's clock, in milliseconds. Wrong clocks or a delayed
-    /// first flight cause a difference. Only a server that resumed a session knows it.
+    /// The ticket's age by the client's clock minus its age by the server's clock, in milliseconds. Wrong
+    /// clocks or a delayed first flight cause a difference. Only a server that resumed a session knows it.
     pub ticket_age_skew_ms: Option<i64>,
     /// Whether the server sent a HelloRetryRequest.
     pub retried: bool,
@@ -82,14 +84,15 @@ pub struct Negotiated {
     pub cache: CacheOutcome,
     /// What a client's cache knew about the server before the handshake.
     pub known_server: Known,
-    /// Whether the client offered a ticket for its own certificate. If it still had to send that certificate, the server does not
-    /// know the ticket or can no longer use its entry.
+    /// Whether the client offered a ticket for its own certificate. If it still had to send that certificate,
+    /// the server does not know the ticket or can no longer use its entry.
     pub ticket_shown: bool,
     /// The algorithm that compressed this side's Certificate message, if any.
     pub own_certificate_compression: Option<CertificateCompressionAlgorithm>,
     /// The name of the profile.
     pub profile: String,
-    /// The external PSK that went into the keys beside certificates, in this handshake or in the first one of its line.
+    /// The external PSK that went into the keys beside certificates, in this handshake or in the first one of
+    /// its line.
     pub(crate) beside: Option<Box<PskIdentity>>,
 }
 
@@ -119,7 +122,8 @@ impl Negotiated {
         matches!(self.kind, HandshakeKind::Cached { peer: true, .. })
     }
 
-    /// Records that this side omits its certificates, because the peer's cache has them, and how many bytes that saves.
+    /// Records that this side omits its certificates, because the peer's cache has them, and how many bytes
+    /// that saves.
     pub(crate) const fn leave_own_out(&mut self, saved_bytes: usize) {
         self.kind = HandshakeKind::Cached { own: true, peer: self.is_peer_cached() };
         self.saved_bytes = saved_bytes;
@@ -130,7 +134,8 @@ impl Negotiated {
         self.kind = HandshakeKind::Cached { own: self.is_own_cached(), peer: true };
     }
 
-    /// The length of the names and PSK identities that [`Self::freeze`] writes, without those in the peer's certificate.
+    /// The length of the names and PSK identities that [`Self::freeze`] writes, without those in the peer's
+    /// certificate.
     pub(crate) fn names_len(&self) -> usize {
         let (alpn, server) = (self.alpn.as_ref(), self.server_name.as_ref());
         let device = match &self.peer {
@@ -142,7 +147,8 @@ impl Negotiated {
         beside + alpn.map_or(0, Vec::len) + texts.into_iter().flatten().map(String::len).sum::<usize>()
     }
 
-    /// Writes what an application can ask about a connection that continues elsewhere, without how its handshake went.
+    /// Writes what an application can ask about a connection that continues elsewhere, without how its
+    /// handshake went.
     pub(crate) fn freeze(&self, w: &mut Writer) -> Result<(), Error> {
         w.u16(self.group.map_or(0, |group| group.0));
         w.vec8(|w| w.put(self.alpn.as_deref().unwrap_or_default()));

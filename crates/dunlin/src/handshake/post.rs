@@ -51,21 +51,23 @@ pub(crate) struct TicketIntake {
     pub(crate) settings: SettingsDigest,
     pub(crate) rank: i32,
     pub(crate) beside: Option<Box<PskIdentity>>,
-    /// How many more tickets of this connection the client keeps. The limit stops a server from filling the store.
+    /// How many more tickets of this connection the client keeps. The limit stops a server from filling the
+    /// store.
     pub(crate) room: u8,
 }
 
 /// The most connection IDs in one NewConnectionId: as many as one RequestConnectionId can ask for.
 const MAX_NEW_IDS: usize = 255;
 
-/// The longest NewConnectionId that comes in several records, in bytes: so many IDs of 16 bytes, and the other fields. The receiver keeps
-/// eight of them.
+/// The longest NewConnectionId that comes in several records, in bytes: so many IDs of 16 bytes, and the
+/// other fields. The receiver keeps eight of them.
 const MAX_NEW_CONNECTION_ID: usize = 2 + MAX_NEW_IDS * (1 + 16) + 1;
 
 /// The most tickets that a client keeps of one connection.
 pub(crate) const MAX_TICKETS: u8 = 8;
 
-/// The longest ticket that a client keeps, in bytes. A ticket of 2^16 bytes would leave no room in the next ClientHello.
+/// The longest ticket that a client keeps, in bytes. A ticket of 2^16 bytes would leave no room in the next
+/// ClientHello.
 pub(super) const MAX_TICKET_LEN: usize = 16 * 1024;
 
 impl ExpectMessage for Traffic {
@@ -169,9 +171,9 @@ impl Traffic {
         cx.emitter.read_keys(Epoch::Application, &read.keys(cx.protocol()))?;
         self.read = read.rest();
         cx.effects.event(Event::PeerUpdatedKeys);
-        // RFC 8446 §4.6.3: one answer may serve several requests, so requests alone cannot make this side's output
-        // grow. The answer must precede this side's next data, so none is due after close_notify.
-        // RFC 9846 §4.7.3: after its last permitted update this side ignores requests.
+        // RFC 8446 §4.6.3: one answer may serve several requests, so requests alone cannot make this side's
+        // output grow. The answer must precede this side's next data, so none is due after close_notify. RFC
+        // 9846 §4.7.3: after its last permitted update this side ignores requests.
         let due =
             !cx.progress.send_closed && !cx.emitter.has_unsent_key_update() && self.updates < MAX_KEY_UPDATES;
         if request == KeyUpdateRequest::UPDATE_REQUESTED && due {

@@ -25,8 +25,8 @@ pub(crate) enum Sending {
 }
 
 impl Sending {
-    /// The part of `data` that may be sent now. A key that has reached its usage limit can be replaced only after the handshake
-    /// (RFC 8446 §4.6.3, §5.5).
+    /// The part of `data` that may be sent now. A key that has reached its usage limit can be replaced only
+    /// after the handshake (RFC 8446 §4.6.3, §5.5).
     pub(crate) fn part<'a>(&self, data: &'a [u8], key_is_used_up: bool) -> Result<&'a [u8], Error> {
         match self {
             Self::EarlyData(_) if key_is_used_up => Ok(&[]),
@@ -45,8 +45,8 @@ pub(crate) enum Renegotiation {
     Impossible,
     /// Either side may begin one.
     Possible,
-    /// This side has requested one so often, and the peer has not answered yet. A client may ignore a request (RFC 5246 §7.4.1.1), so a
-    /// server may repeat it, and then gets as many refusals.
+    /// This side has requested one so often, and the peer has not answered yet. A client may ignore a request
+    /// (RFC 5246 §7.4.1.1), so a server may repeat it, and then gets as many refusals.
     Asked(u8),
 }
 
@@ -89,8 +89,8 @@ pub(crate) struct EarlySession {
 pub(crate) struct Progress {
     /// The result of the latest complete handshake. `None` until the first one is complete.
     pub(crate) negotiated: Option<Box<Negotiated>>,
-    /// Whether the only complete handshake used a profile that is too weak for the client, so that the connection begins with a
-    /// renegotiation ([`crate::ServerProfiles`]).
+    /// Whether the only complete handshake used a profile that is too weak for the client, so that the
+    /// connection begins with a renegotiation ([`crate::ServerProfiles`]).
     pub(crate) is_provisional: bool,
     /// Whether a renegotiation is in progress. Until it is complete, the previous result stays in force.
     pub(crate) renegotiating: bool,
@@ -142,7 +142,8 @@ impl Progress {
 mod tests {
     use super::*;
 
-    /// RFC 8446 §5.5: the early key cannot be replaced, so data beyond its usage limit waits for the next key.
+    /// RFC 8446 §5.5: the early key cannot be replaced, so data beyond its usage limit waits for the next
+    /// key.
     #[test]
     fn sends_no_early_data_after_the_usage_limit_of_the_key() {
         let full = Err(Misuse::HandshakeNotComplete.into());

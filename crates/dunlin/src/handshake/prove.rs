@@ -30,7 +30,8 @@ pub(crate) struct Reads {
     pub(crate) staples: AcceptedStaples,
     /// Sends a decentralised identity in messages of its own, if the peer asks for one.
     pub(super) present: Option<ssi::Present>,
-    /// The fingerprint of the Certificate message in the peer's cache. This side sends an abbreviated message instead.
+    /// The fingerprint of the Certificate message in the peer's cache. This side sends an abbreviated message
+    /// instead.
     pub(crate) cached: Option<Fingerprint>,
 }
 
@@ -53,7 +54,8 @@ pub(crate) fn prove(
     let stapled = profile.stapled.iter().find(|(i, _)| reads.ocsp && *i == index);
     let ocsp_response = stapled.map(|(_, response)| response.clone());
     if let Some(fingerprint) = &reads.cached {
-        // The peer's entry keeps what the identifier of a credential resolves to, and until when its status is known.
+        // The peer's entry keeps what the identifier of a credential resolves to, and until when its status
+        // is known.
         let staples = Staples { ocsp_response, ..Staples::default() };
         let abbreviated = message::Certificate::write(&[], core::iter::once(&[][..]), staples)?;
         let saved = message::Certificate::beyond_abbreviated(credential.entries());
@@ -67,8 +69,8 @@ pub(crate) fn prove(
         did_proof: credential.did_proof(&reads.staples.registries),
         credential_status: credential.status().filter(|_| reads.staples.status).map(<[u8]>::to_vec),
     };
-    // RFC 8879 §4: the transcript contains the message as sent, compressed or not. Messages compressed in advance
-    // contain nothing beside their entries.
+    // RFC 8879 §4: the transcript contains the message as sent, compressed or not. Messages compressed in
+    // advance contain nothing beside their entries.
     let certificate = match compression::choose(&profile.compressed, index, &reads.compressions) {
         Some((algorithm, message)) if staples.is_empty() => {
             cx.draft.own_certificate_compression = Some(algorithm);
@@ -106,7 +108,8 @@ fn prove_key(
 /// The continuation that receives this side's signature.
 pub(super) type Signed = Box<dyn FnOnce(&mut Cx<'_>, Vec<u8>) -> Result<Step, Error> + Send + Sync>;
 
-/// Signs `content` with the chosen credential, or asks the caller for the signature, then continues with `then`.
+/// Signs `content` with the chosen credential, or asks the caller for the signature, then continues with
+/// `then`.
 pub(super) fn sign(
     cx: &mut Cx<'_>,
     profile: &ProfileSettings,

@@ -1,7 +1,9 @@
-//! Questions that a handshake asks the caller, and the caller's answers. The caller may answer at any later time.
+//! Questions that a handshake asks the caller, and the caller's answers. The caller may answer at any later
+//! time.
 //!
-//! The engine asks only for what the configuration lacks. With keys in memory ([`crate::auth::PrivateKey::Here`]), a
-//! [`crate::auth::PskTable`] and trust anchors, the caller sees no question.
+//! The engine asks only for what the configuration lacks. With keys in memory
+//! ([`crate::auth::PrivateKey::Here`]), a [`crate::auth::PskTable`] and trust anchors, the caller sees no
+//! question.
 
 use crate::sync::Arc;
 use alloc::boxed::Box;
@@ -24,20 +26,22 @@ use crate::wire::{CertificateType, CipherSuite, NamedGroup, ProtocolVersion, Sig
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct QuestionId(pub(crate) u64);
 
-/// A question to the caller. Only this handshake waits for [`crate::Connection::answer`]; other connections continue.
+/// A question to the caller. Only this handshake waits for [`crate::Connection::answer`]; other connections
+/// continue.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Question {
     /// Which configuration should serve this client? Nothing in the ClientHello is authenticated yet.
     /// Answer: [`Answer::Profile`].
     ChooseProfile(ClientHelloInfo),
-    /// Which configuration belongs to this client? A server of [`crate::ServerProfiles`] asks it in every handshake with an
-    /// authenticated client. After a full handshake of TLS 1.2, the server renegotiates once to another profile, if it can. Otherwise a
-    /// profile in use that has a lower rank than the profile in the answer ends the handshake with access_denied. Before a
-    /// resumption, such a session is not resumed instead. Answer: [`Answer::Profile`].
+    /// Which configuration belongs to this client? A server of [`crate::ServerProfiles`] asks it in every
+    /// handshake with an authenticated client. After a full handshake of TLS 1.2, the server renegotiates
+    /// once to another profile, if it can. Otherwise a profile in use that has a lower rank than the profile
+    /// in the answer ends the handshake with access_denied. Before a resumption, such a session is not
+    /// resumed instead. Answer: [`Answer::Profile`].
     ProfileOf(Box<IdentifiedClient>),
-    /// Which external PSK has this identity, if it is valid now? The engine asks this for a new connection. It asks it
-    /// again on resumption, for the key from which the session stems. Answer: [`Answer::Psk`].
+    /// Which external PSK has this identity, if it is valid now? The engine asks this for a new connection.
+    /// It asks it again on resumption, for the key from which the session stems. Answer: [`Answer::Psk`].
     ///
     /// ```
     /// use std::sync::Arc;
@@ -65,33 +69,34 @@ pub enum Question {
         /// The identity. The peer is not authenticated yet.
         identity: Vec<u8>,
     },
-    /// Which key fits the hint of this TLS 1.2 server ([`crate::PskChoice::Ask`])? Answer: [`Answer::Psk`]. Without a key the
-    /// handshake fails.
+    /// Which key fits the hint of this TLS 1.2 server ([`crate::PskChoice::Ask`])? Answer: [`Answer::Psk`].
+    /// Without a key the handshake fails.
     ChoosePsk {
         /// The server's psk_identity_hint, empty if it sent none. The server is not authenticated yet.
         hint: Vec<u8>,
     },
-    /// Which session has this name? The caller keeps it until [`crate::Event::SessionUsed`]. TLS 1.2 can resume a session until
-    /// it expires or a fatal alert ends one of its connections.
-    /// Answer: [`Answer::Session`].
+    /// Which session has this name? The caller keeps it until [`crate::Event::SessionUsed`]. TLS 1.2 can
+    /// resume a session until it expires or a fatal alert ends one of its connections. Answer:
+    /// [`Answer::Session`].
     FindSession {
         /// The name. The peer is not authenticated yet.
         id: Vec<u8>,
     },
-    /// Is this the first use of the ticket called `id`? The rules of [`crate::resume::UseOnce::first_use`] apply. The caller
-    /// records the ticket whatever it answers. If it cannot record it, it answers [`Answer::Failed`], and answers no question
-    /// with `Answer::FirstUse(true)` until `until_ms`. Answer: [`Answer::FirstUse`].
+    /// Is this the first use of the ticket called `id`? The rules of [`crate::resume::UseOnce::first_use`]
+    /// apply. The caller records the ticket whatever it answers. If it cannot record it, it answers
+    /// [`Answer::Failed`], and answers no question with `Answer::FirstUse(true)` until `until_ms`. Answer:
+    /// [`Answer::FirstUse`].
     FirstUse {
         /// The name of the ticket. The client has proven that it has the ticket's secret.
         id: [u8; 32],
-        /// The time until which the caller must remember it, in milliseconds since 1970. After it, this first flight is no longer
-        /// fresh.
+        /// The time until which the caller must remember it, in milliseconds since 1970. After it, this first
+        /// flight is no longer fresh.
         until_ms: u64,
     },
     /// Does the caller trust this peer? Answer: [`Answer::Verified`].
     Verify {
-        /// The chain, leaf first, or one raw public key (SubjectPublicKeyInfo), or one credential or identifier, or the entries of another
-        /// certificate type.
+        /// The chain, leaf first, or one raw public key (SubjectPublicKeyInfo), or one credential or
+        /// identifier, or the entries of another certificate type.
         certificates: Vec<CertificateDer<'static>>,
         /// The type, which tells what `certificates` is.
         certificate_type: CertificateType,
@@ -101,11 +106,14 @@ pub enum Question {
         name: Option<ServerName<'static>>,
         /// The OCSP response in DER that came with the first certificate. The engine has not checked it.
         ocsp_response: Option<Vec<u8>>,
-        /// The proof of what the peer's decentralised identifier resolves to, if the peer has sent it. The engine has not checked it.
+        /// The proof of what the peer's decentralised identifier resolves to, if the peer has sent it. The
+        /// engine has not checked it.
         did_proof: Option<Vec<u8>>,
-        /// The status lists of the issuer of the peer's verifiable credential, if the peer has sent them. The engine has not checked them.
+        /// The status lists of the issuer of the peer's verifiable credential, if the peer has sent them. The
+        /// engine has not checked them.
         credential_status: Option<Vec<u8>>,
-        /// The algorithms that may verify signatures in certificates and credentials. The profile determines them.
+        /// The algorithms that may verify signatures in certificates and credentials. The profile determines
+        /// them.
         algorithms: Vec<&'static dyn SignatureVerificationAlgorithm>,
     },
     /// What is the signature by the key called `label`? Answer: [`Answer::Signature`].
@@ -125,9 +133,10 @@ pub enum Question {
 pub enum Answer {
     /// The configuration for this client. `None` refuses the client with access_denied.
     Profile(Option<Arc<ServerConfig>>),
-    /// Refuses the client as `Profile(None)` does, for this reason and with its alert: no_application_protocol for
-    /// [`PeerIncompatible::ApplicationProtocol`] (RFC 7301 §3.2), unrecognized_name for [`PeerIncompatible::ServerName`] (RFC 6066 §3),
-    /// missing_extension for [`PeerIncompatible::NoServerName`] (RFC 8446 §9.2).
+    /// Refuses the client as `Profile(None)` does, for this reason and with its alert:
+    /// no_application_protocol for [`PeerIncompatible::ApplicationProtocol`] (RFC 7301 §3.2),
+    /// unrecognized_name for [`PeerIncompatible::ServerName`] (RFC 6066 §3), missing_extension for
+    /// [`PeerIncompatible::NoServerName`] (RFC 8446 §9.2).
     Refused(PeerIncompatible),
     /// The key. `None` if there is none.
     Psk(Option<Arc<Psk>>),
@@ -139,8 +148,8 @@ pub enum Answer {
     Verified(Result<Acceptance, AuthenticationFailure>),
     /// The signature.
     Signature(Vec<u8>),
-    /// The caller could not find the answer. The handshake fails with internal_error. After [`Question::FirstUse`] it
-    /// continues without early data.
+    /// The caller could not find the answer. The handshake fails with internal_error. After
+    /// [`Question::FirstUse`] it continues without early data.
     Failed,
 }
 
@@ -220,8 +229,8 @@ pub struct ClientHelloInfo {
     pub cipher_suites: Vec<CipherSuite>,
     /// Groups offered, in order of preference.
     pub groups: Vec<NamedGroup>,
-    /// Groups of which the client sends a share in TLS 1.3. After a HelloRetryRequest that has selected no group, the client keeps its
-    /// shares (RFC 8446 §4.1.2), and the configuration must support one of them.
+    /// Groups of which the client sends a share in TLS 1.3. After a HelloRetryRequest that has selected no
+    /// group, the client keeps its shares (RFC 8446 §4.1.2), and the configuration must support one of them.
     pub shares: Box<[NamedGroup]>,
     /// Signature schemes that the client verifies, in order of preference.
     pub signature_schemes: Vec<SignatureScheme>,
@@ -233,9 +242,11 @@ pub struct ClientHelloInfo {
     pub psk_hash: Option<HashAlgorithm>,
     /// The index of the first of them that seems to be an external PSK: its age is zero (RFC 8446 §4.2.11).
     pub external_psk: Option<usize>,
-    /// The session ID: the name of a session of TLS 1.2, or random bytes in the compatibility mode of TLS 1.3.
+    /// The session ID: the name of a session of TLS 1.2, or random bytes in the compatibility mode of TLS
+    /// 1.3.
     pub session_id: Vec<u8>,
-    /// The ticket of TLS 1.2 (RFC 5077). It is empty if the client only asks for one; `None` if the client wants none.
+    /// The ticket of TLS 1.2 (RFC 5077). It is empty if the client only asks for one; `None` if the client
+    /// wants none.
     pub session_ticket: Option<Vec<u8>>,
     /// The names of the handshake cache ([`crate::cache`]). `None` if the client does not use it.
     pub cache: Option<Box<CacheNames>>,
@@ -243,9 +254,11 @@ pub struct ClientHelloInfo {
     pub extended_master_secret: bool,
     /// Whether the client supports the secure renegotiation of TLS 1.2 (RFC 5746).
     pub secure_renegotiation: bool,
-    /// The cipher suite that a HelloRetryRequest has selected, if this ClientHello answers one. The configuration must support it.
+    /// The cipher suite that a HelloRetryRequest has selected, if this ClientHello answers one. The
+    /// configuration must support it.
     pub retried_suite: Option<CipherSuite>,
-    /// The group that a HelloRetryRequest has selected, if it has selected one. The configuration must support it.
+    /// The group that a HelloRetryRequest has selected, if it has selected one. The configuration must
+    /// support it.
     pub retried_group: Option<NamedGroup>,
 }
 
@@ -258,11 +271,11 @@ pub struct RetryChoice {
     pub group: Option<NamedGroup>,
 }
 
-/// Chooses the suite and the group of the HelloRetryRequest that a server of several profiles sends over datagrams before it asks for a
-/// profile ([`crate::ServerProfiles::with_retry_choice`]).
+/// Chooses the suite and the group of the HelloRetryRequest that a server of several profiles sends over
+/// datagrams before it asks for a profile ([`crate::ServerProfiles::with_retry_choice`]).
 pub trait ChooseRetry: Send + Sync + fmt::Debug {
-    /// The choice for this ClientHello, whose sender's address may be forged: it costs little, and reads no store. One of the profiles has
-    /// to support it. `None` leaves the choice to the engine.
+    /// The choice for this ClientHello, whose sender's address may be forged: it costs little, and reads no
+    /// store. One of the profiles has to support it. `None` leaves the choice to the engine.
     fn choose(&self, hello: &ClientHelloInfo) -> Option<RetryChoice>;
 }
 
@@ -286,7 +299,7 @@ pub struct IdentifiedClient {
     pub validity: Option<Validity>,
     /// The name of the profile that the handshake uses.
     pub profile: String,
-    /// Whether the client has proven its identity in this handshake, up to Finished. Before a resumption it is only the identity of
-    /// the session that the client has named.
+    /// Whether the client has proven its identity in this handshake, up to Finished. Before a resumption it
+    /// is only the identity of the session that the client has named.
     pub is_proven: bool,
 }

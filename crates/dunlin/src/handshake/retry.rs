@@ -1,5 +1,5 @@
-//! The cookies of HelloRetryRequest (RFC 8446 §4.1.4, §4.2.2) and HelloVerifyRequest (RFC 6347 §4.2.1), which let a server keep no
-//! state, and the check that a second ClientHello repeats the first (RFC 8446 §4.1.2).
+//! The cookies of HelloRetryRequest (RFC 8446 §4.1.4, §4.2.2) and HelloVerifyRequest (RFC 6347 §4.2.1), which
+//! let a server keep no state, and the check that a second ClientHello repeats the first (RFC 8446 §4.1.2).
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -42,8 +42,9 @@ impl Retry {
         }
     }
 
-    /// Writes the cookie for a client at `peer`, authenticated by an HMAC. The HMAC covers also what the server will find in the second
-    /// ClientHello or knows itself. The content needs no encryption, since none of it is secret.
+    /// Writes the cookie for a client at `peer`, authenticated by an HMAC. The HMAC covers also what the
+    /// server will find in the second ClientHello or knows itself. The content needs no encryption, since
+    /// none of it is secret.
     pub(crate) fn to_cookie(
         &self,
         config: &ServerConfig,
@@ -64,8 +65,8 @@ impl Retry {
         Ok(cookie)
     }
 
-    /// Reads the cookie of the ClientHello `second`. Rejects a cookie that this server did not write for this client and this address,
-    /// or that is too old.
+    /// Reads the cookie of the ClientHello `second`. Rejects a cookie that this server did not write for this
+    /// client and this address, or that is too old.
     pub(crate) fn from_cookie(
         config: &ServerConfig,
         now: Now,
@@ -85,7 +86,8 @@ impl Retry {
         Self::read(&mut r, unchanged)
     }
 
-    /// Reads a cookie without a check. Only the binder of a PSK can then prove that the client knows a secret.
+    /// Reads a cookie without a check. Only the binder of a PSK can then prove that the client knows a
+    /// secret.
     pub(crate) fn unverified(cookie: &[u8]) -> Option<Self> {
         let mut r = Reader::new(parts(cookie)?.0, What::Extension(ExtensionType::COOKIE));
         r.u8().ok()?;
@@ -109,8 +111,8 @@ fn parts(cookie: &[u8]) -> Option<(&[u8], &[u8])> {
 const RETRY: u8 = 0;
 const VERIFY: u8 = 1;
 
-/// The cookie of a HelloVerifyRequest for a client at `peer`: the low bits of the time, and an HMAC over the time, the address, and the
-/// parts that the second ClientHello repeats.
+/// The cookie of a HelloVerifyRequest for a client at `peer`: the low bits of the time, and an HMAC over the
+/// time, the address, and the parts that the second ClientHello repeats.
 pub(crate) fn verify_cookie(
     config: &ServerConfig,
     now: Now,
@@ -123,7 +125,8 @@ pub(crate) fn verify_cookie(
     [&[seconds(now) as u8][..], &tag].concat()
 }
 
-/// Whether a ClientHello has a cookie that this server wrote for this client and this address a short time ago.
+/// Whether a ClientHello has a cookie that this server wrote for this client and this address a short time
+/// ago.
 pub(crate) fn is_verified(
     config: &ServerConfig,
     now: Now,
@@ -140,8 +143,8 @@ fn seconds(now: Now) -> u32 {
     (now.unix_ms / 1000) as u32
 }
 
-/// The time at which a server wrote a cookie, of which the cookie has the low 8 bits; `None` if the cookie is too old. The HMAC covers
-/// all bits, so a cookie does not become valid again.
+/// The time at which a server wrote a cookie, of which the cookie has the low 8 bits; `None` if the cookie is
+/// too old. The HMAC covers all bits, so a cookie does not become valid again.
 fn written(now: Now, low: u8) -> Option<u32> {
     const { assert!(COOKIE_LIFETIME + CLOCK_SKEW < 1 << 8) };
     let latest = seconds(now).wrapping_add(CLOCK_SKEW);
@@ -184,7 +187,8 @@ fn truncated(hash: &HashOutput) -> [u8; TRUNCATED] {
     hash.as_ref().first_chunk().copied().unwrap_or_default()
 }
 
-/// The digest of the parts that a second ClientHello repeats: all but the extensions that RFC 8446 §4.1.2 lets change.
+/// The digest of the parts that a second ClientHello repeats: all but the extensions that RFC 8446 §4.1.2
+/// lets change.
 pub(crate) fn unchanged(provider: &CryptoProvider, hello: &ClientHello) -> [u8; TRUNCATED] {
     let mut hash = fields(provider, hello);
     for (typ, body) in repeated_extensions(hello) {
@@ -195,8 +199,8 @@ pub(crate) fn unchanged(provider: &CryptoProvider, hello: &ClientHello) -> [u8; 
     truncated(&hash.current())
 }
 
-/// The extensions that a second ClientHello repeats, by number: wolfSSL's client changes their order, which has no meaning (RFC 8446
-/// §4.2).
+/// The extensions that a second ClientHello repeats, by number: wolfSSL's client changes their order, which
+/// has no meaning (RFC 8446 §4.2).
 fn repeated_extensions(hello: &ClientHello) -> Vec<(ExtensionType, &[u8])> {
     const CHANGING: [ExtensionType; 6] = [
         ExtensionType::KEY_SHARE,
@@ -212,8 +216,8 @@ fn repeated_extensions(hello: &ClientHello) -> Vec<(ExtensionType, &[u8])> {
     repeated
 }
 
-/// The digest of the parts that a ClientHello repeats after a HelloVerifyRequest: "version, random, session_id, cipher_suites,
-/// compression_method" (RFC 6347 §4.2.1).
+/// The digest of the parts that a ClientHello repeats after a HelloVerifyRequest: "version, random,
+/// session_id, cipher_suites, compression_method" (RFC 6347 §4.2.1).
 fn repeated(provider: &CryptoProvider, hello: &ClientHello) -> [u8; TRUNCATED] {
     let mut hash = fields(provider, hello);
     hash.update(hello.compression_methods());
@@ -246,7 +250,8 @@ mod tests {
         ClientHello::read(Message::new(HandshakeType::CLIENT_HELLO, bytes), Protocol::Dtls13).unwrap()
     }
 
-    /// The two ClientHellos of a DTLS 1.3 client of wolfSSL 5.9.4, which puts supported_versions elsewhere in the second one.
+    /// The two ClientHellos of a DTLS 1.3 client of wolfSSL 5.9.4, which puts supported_versions elsewhere in
+    /// the second one.
     #[test]
     fn the_extensions_of_a_second_hello_may_have_another_order() {
         let first = hello(

@@ -1,5 +1,5 @@
-//! The configuration with which a handshake begins: settings, and pointers to the parts of the handshake that it needs.
-//! A program links only the parts to which its configurations point. [`crate::config`] builds both.
+//! The configuration with which a handshake begins: settings, and pointers to the parts of the handshake that
+//! it needs. A program links only the parts to which its configurations point. [`crate::config`] builds both.
 
 use crate::sync::Arc;
 use alloc::vec::Vec;
@@ -91,8 +91,8 @@ pub(crate) struct EarlyDataClient {
 /// The configuration of a server. Build it once and share it between connections in an `Arc`.
 ///
 /// # Examples
-/// A server that authenticates itself by a certificate, and its clients by theirs. `dunlin_pki::LoadedCredential` loads the
-/// credential from PEM files.
+/// A server that authenticates itself by a certificate, and its clients by theirs.
+/// `dunlin_pki::LoadedCredential` loads the credential from PEM files.
 /// ```
 /// use std::sync::Arc;
 ///
@@ -140,11 +140,13 @@ pub struct ServerConfig {
     pub(crate) handshake_only: bool,
     /// The ranks of the server's profiles, if it chooses one by who the client is.
     pub(crate) ranks: Option<Ranks>,
-    /// The other configurations of the server, the highest rank first, in the one with which connections begin.
+    /// The other configurations of the server, the highest rank first, in the one with which connections
+    /// begin.
     pub(crate) others: Vec<Arc<Self>>,
     /// What a HelloRetryRequest names over datagrams, if the caller chooses it.
     pub(crate) retry_choice: Option<Arc<dyn ChooseRetry>>,
-    /// Whether a renegotiation to this profile shows its own certificate, and not again that of the first handshake.
+    /// Whether a renegotiation to this profile shows its own certificate, and not again that of the first
+    /// handshake.
     pub(crate) changes_certificate: bool,
     /// The configuration of the profile, if this one is only for a renegotiation to it.
     pub(crate) in_place_of: Option<Arc<Self>>,
@@ -165,7 +167,8 @@ pub struct ServerConfig {
 }
 
 impl ServerConfig {
-    /// Whether every client must return a cookie first: by default over datagrams, whose addresses anyone can forge.
+    /// Whether every client must return a cookie first: by default over datagrams, whose addresses anyone can
+    /// forge.
     pub(crate) fn demands_cookie(&self, protocol: Protocol) -> bool {
         self.cookies.unwrap_or(protocol.transport() == TransportKind::Datagram)
     }

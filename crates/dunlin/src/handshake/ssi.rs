@@ -7,8 +7,8 @@
 //! DIDVerify     in place of CertificateVerify: the signature by the key of the identifier
 //! ```
 //!
-//! The peer's identity, its verifier and its key are the same as after a Certificate. The verifier judges when DIDVerify has arrived,
-//! since the other two come after the credential.
+//! The peer's identity, its verifier and its key are the same as after a Certificate. The verifier judges
+//! when DIDVerify has arrived, since the other two come after the credential.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -29,7 +29,8 @@ use crate::schedule::Transcript;
 use crate::settings::ProfileSettings;
 use crate::wire::{CertificateType, DidMethod, HandshakeType, What};
 
-/// The steps of a side that uses these messages. Only such configurations point to them, so other programs do not link them.
+/// The steps of a side that uses these messages. Only such configurations point to them, so other programs do
+/// not link them.
 pub(crate) struct SsiSteps {
     /// What a client asks of its server.
     pub(super) ask: fn(&ProfileSettings) -> Option<SsiParameters>,
@@ -123,7 +124,8 @@ impl ExpectMessage for ExpectCredential {
                 }
                 did
             }
-            // A bare identifier proves less than a credential, so it never stands in for one, nor the reverse.
+            // A bare identifier proves less than a credential, so it never stands in for one, nor the
+            // reverse.
             (HandshakeType::DID, _) => return Err(PeerMisbehaved::DidForCredential.into()),
             (HandshakeType::VC, _) => return Err(PeerMisbehaved::CredentialForDid.into()),
             _ => {

@@ -10,8 +10,8 @@ use crate::protocol::Protocol;
 use crate::transport::Reads;
 use crate::wire::{HandshakeType, KeyUpdateRequest, What, Writer};
 
-/// The current state of a connection. A state holds only data that is valid in it. Each step consumes the state and returns
-/// the next one.
+/// The current state of a connection. A state holds only data that is valid in it. Each step consumes the
+/// state and returns the next one.
 pub(crate) enum Step {
     /// The handshake waits for a message from the peer.
     Message(Box<dyn ExpectMessage>),
@@ -73,23 +73,25 @@ impl Reads for Option<Step> {
 
 /// A state that waits for a message.
 pub(crate) trait ExpectMessage: Send + Sync {
-    /// Whether a message that nothing authenticates parses as one for which this state waits. Over datagrams, others are dropped: anyone
-    /// can send them, and they must not end the handshake (RFC 9147 §4.5.2, RFC 6347 §4.1.2.7). States after the hellos take any
-    /// message but a hello. A state that parses the message here keeps the result: the message follows at once.
+    /// Whether a message that nothing authenticates parses as one for which this state waits. Over datagrams,
+    /// others are dropped: anyone can send them, and they must not end the handshake (RFC 9147 §4.5.2, RFC
+    /// 6347 §4.1.2.7). States after the hellos take any message but a hello. A state that parses the message
+    /// here keeps the result: the message follows at once.
     fn reads(&mut self, _protocol: Protocol, message: &Message) -> bool {
         let hellos =
             [HandshakeType::CLIENT_HELLO, HandshakeType::SERVER_HELLO, HandshakeType::HELLO_VERIFY_REQUEST];
         !hellos.contains(&message.typ)
     }
 
-    /// What it reads of messages of this type. States after the handshake refuse others by their header, since an association keeps
-    /// what it will read. During the handshake, each state refuses the whole message.
+    /// What it reads of messages of this type. States after the handshake refuse others by their header,
+    /// since an association keeps what it will read. During the handshake, each state refuses the whole
+    /// message.
     fn reading(&self, _protocol: Protocol, typ: HandshakeType) -> Reading {
         Reading::Body(message::limit(typ))
     }
 
-    /// The same state once more, if it waits for a ServerHello: a client that follows its server to another port may have to try
-    /// another one ([`crate::PortScheme::Ipc`]).
+    /// The same state once more, if it waits for a ServerHello: a client that follows its server to another
+    /// port may have to try another one ([`crate::PortScheme::Ipc`]).
     #[cfg(feature = "association-ports")]
     fn again(&self) -> Option<Box<dyn ExpectMessage>> {
         None

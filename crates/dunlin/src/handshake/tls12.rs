@@ -26,7 +26,8 @@ use crate::wire::{AlertDescription, HandshakeType, SignatureScheme, What};
 
 use pki_types::SignatureVerificationAlgorithm;
 
-/// The TLS 1.2 handshakes. Only a profile with TLS 1.2 suites points to them, so other programs do not link them.
+/// The TLS 1.2 handshakes. Only a profile with TLS 1.2 suites points to them, so other programs do not link
+/// them.
 pub(crate) struct Handshakes {
     /// The TLS 1.2 suites that this client can use.
     pub(crate) client_suites: fn(&ClientConfig) -> Vec<&'static Tls12CipherSuite>,
@@ -66,8 +67,8 @@ pub(super) fn signed_params(randoms: &Randoms, params: &[u8]) -> Vec<u8> {
     [&randoms.client, &randoms.server, params].concat()
 }
 
-/// The algorithms that verify signatures of `scheme`, which the peer chose. `suits` tells which schemes it may choose.
-/// TLS 1.2 does not bind a curve to a hash (RFC 5246 §7.4.1.4.1), and allows RSA PKCS#1 v1.5.
+/// The algorithms that verify signatures of `scheme`, which the peer chose. `suits` tells which schemes it
+/// may choose. TLS 1.2 does not bind a curve to a hash (RFC 5246 §7.4.1.4.1), and allows RSA PKCS#1 v1.5.
 pub(super) fn algorithms(
     profile: &ProfileSettings,
     scheme: SignatureScheme,
@@ -128,9 +129,9 @@ pub(crate) struct Previous {
     pub(crate) extended: bool,
 }
 
-/// Checks that a renegotiation does not change the peer's identity, so that all data of the connection has one sender.
-/// With RSA_PSK this includes the server's certificate. A client that was anonymous may authenticate. This check comes before
-/// either side uses the new keys.
+/// Checks that a renegotiation does not change the peer's identity, so that all data of the connection has
+/// one sender. With RSA_PSK this includes the server's certificate. A client that was anonymous may
+/// authenticate. This check comes before either side uses the new keys.
 pub(super) fn check_same_peer(
     cx: &Cx<'_>,
     peer: Option<&PeerIdentity>,
@@ -182,12 +183,14 @@ impl Completed {
         let Self { role, master, randoms, finisheds, peer, extended, secure_renegotiation, renegotiated: _ } =
             self;
         cx.draft.peer = peer;
-        // RFC 7627 §5.4: without the extended master secret two connections can share a master secret, so none is exported.
+        // RFC 7627 §5.4: without the extended master secret two connections can share a master secret, so
+        // none is exported.
         cx.progress.exporter = if extended { Some(Box::new(master.into_exporter(randoms))) } else { None };
         // RFC 5246 §7.3: in a resumption the server sends its Finished first.
         let first = if cx.draft.is_resumed() { finisheds.server } else { finisheds.client };
         cx.progress.first_finished = Some(first);
-        // A server of several profiles renegotiates once, to the profile of the client's identity, and then never again.
+        // A server of several profiles renegotiates once, to the profile of the client's identity, and then
+        // never again.
         let is_closed = matches!(&role, Role::Server(config) if config.ranks.is_some());
         let is_possible = secure_renegotiation && cx.protocol().can_renegotiate() && !is_closed;
         cx.progress.renegotiation = match is_possible {
@@ -204,7 +207,8 @@ pub(super) struct Traffic {
     pub(super) last: Previous,
 }
 
-/// An association that continues here. Over datagrams there is no renegotiation, so nothing refers to its Finished messages.
+/// An association that continues here. Over datagrams there is no renegotiation, so nothing refers to its
+/// Finished messages.
 pub(crate) fn thawed(role: Role) -> Step {
     let finisheds = Finisheds { client: [0; VERIFY_DATA_LEN], server: [0; VERIFY_DATA_LEN] };
     Step::Renegotiable(Box::new(Traffic { role, last: Previous { finisheds, extended: true } }))
@@ -256,7 +260,8 @@ impl ExpectMessage for Traffic {
             return Ok(Step::Renegotiable(self));
         }
         if !self.may_renegotiate(cx) {
-            // RFC 5746 §4.5, RFC 5246 §7.2.2: this side sends a warning, and the peer decides whether to continue.
+            // RFC 5746 §4.5, RFC 5246 §7.2.2: this side sends a warning, and the peer decides whether to
+            // continue.
             cx.effects.warning = Some(AlertDescription::NO_RENEGOTIATION);
             return Ok(Step::Renegotiable(self));
         }
@@ -277,8 +282,8 @@ impl Renegotiate for Traffic {
         cx.progress.renegotiation = cx.progress.renegotiation.asked();
         match self.role {
             Role::Client(config, server) => {
-                // The client holds its data back: many servers reject data during a handshake, and only the server's Finished
-                // confirms the new keys.
+                // The client holds its data back: many servers reject data during a handshake, and only the
+                // server's Finished confirms the new keys.
                 cx.progress.data_waits = true;
                 cx.begin_again();
                 client::start::renegotiate(cx, config, server, self.last)

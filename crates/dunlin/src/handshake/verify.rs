@@ -1,4 +1,5 @@
-//! Receiving Certificate and CertificateVerify, for both sides. [`super::ssi`] receives other messages in place of Certificate.
+//! Receiving Certificate and CertificateVerify, for both sides. [`super::ssi`] receives other messages in
+//! place of Certificate.
 
 use crate::sync::Arc;
 use alloc::borrow::Cow;
@@ -126,7 +127,8 @@ pub(super) struct Subject {
 }
 
 impl Subject {
-    /// The verifier of a type that the profile lets the peer send. A peer may send a certificate that this side has not asked for.
+    /// The verifier of a type that the profile lets the peer send. A peer may send a certificate that this
+    /// side has not asked for.
     fn verifier(&self) -> Result<&dyn Verifier, AuthenticationFailure> {
         let typ = self.certificate_type;
         match self.profile.verifies(typ) {
@@ -201,7 +203,8 @@ impl Subject {
 
 /// A peer after the verdict on what it sent.
 pub(super) struct Judged {
-    /// The peer's key. `None` if the identity contains it: a second copy would cost memory for the rest of the handshake.
+    /// The peer's key. `None` if the identity contains it: a second copy would cost memory for the rest of
+    /// the handshake.
     public_key: Option<SubjectPublicKeyInfoDer<'static>>,
     pub(super) identity: PeerIdentity,
     pub(super) validity: Validity,
@@ -253,8 +256,8 @@ enum Presented {
 }
 
 impl BelievedPeer {
-    /// Accepts the peer of a cache entry that a full handshake would still accept. The dates are checked again, because the
-    /// entry was read when the handshake began.
+    /// Accepts the peer of a cache entry that a full handshake would still accept. The dates are checked
+    /// again, because the entry was read when the handshake began.
     pub(super) fn cached(
         profile: Arc<ProfileSettings>,
         peer: Box<CachedPeer>,
@@ -268,8 +271,9 @@ impl BelievedPeer {
         &self.profile
     }
 
-    /// The peer's identity and key, with which the client encrypts its secret. The peer's Finished later proves that it could
-    /// decrypt the secret (RFC 5246 §7.4.7.1). Until then the handshake does not report the identity.
+    /// The peer's identity and key, with which the client encrypts its secret. The peer's Finished later
+    /// proves that it could decrypt the secret (RFC 5246 §7.4.7.1). Until then the handshake does not report
+    /// the identity.
     pub(super) fn recipient(
         self,
         cx: &mut Cx<'_>,
@@ -292,7 +296,8 @@ impl BelievedPeer {
         }
     }
 
-    /// Verifies the signature over `content` with the peer's key. `algorithms` are the algorithms of `scheme`.
+    /// Verifies the signature over `content` with the peer's key. `algorithms` are the algorithms of
+    /// `scheme`.
     pub(super) fn prove(
         self,
         cx: &mut Cx<'_>,

@@ -9,7 +9,8 @@ use crate::extension::{
 };
 use crate::wire::{CertificateType, ExtensionType, HandshakeType, Reader, What};
 
-/// The most certificates in one message, more than any real chain has. webpki limits the work of path building itself.
+/// The most certificates in one message, more than any real chain has. webpki limits the work of path
+/// building itself.
 const MAX_ENTRIES: usize = 64;
 
 /// The longest verifiable credential, in bytes. Its claims fit, but no collection of them.
@@ -43,8 +44,8 @@ pub(crate) struct Certificate<'a> {
 }
 
 impl<'a> Certificate<'a> {
-    /// Reads the message of TLS 1.3. Entries may only carry extensions that are in `offered`. `may_be_abbreviated` says
-    /// whether both sides have negotiated the handshake cache for this message.
+    /// Reads the message of TLS 1.3. Entries may only carry extensions that are in `offered`.
+    /// `may_be_abbreviated` says whether both sides have negotiated the handshake cache for this message.
     pub(crate) fn read(
         body: &'a [u8],
         typ: CertificateType,
@@ -85,8 +86,8 @@ impl<'a> Certificate<'a> {
         })
     }
 
-    /// Reads the message of TLS 1.2: a list of certificates without extensions (RFC 5246 §7.4.2), or one raw public key
-    /// outside a list (RFC 7250 §3).
+    /// Reads the message of TLS 1.2: a list of certificates without extensions (RFC 5246 §7.4.2), or one raw
+    /// public key outside a list (RFC 7250 §3).
     pub(crate) fn read_tls12(body: &'a [u8], typ: CertificateType) -> Result<Self, Error> {
         decode(body, HandshakeType::CERTIFICATE, |r| {
             let entries = match typ {
@@ -126,8 +127,8 @@ impl<'a> Certificate<'a> {
         entries.fold(HEADER_LEN + 3, |len, entry| len + frame + entry.len())
     }
 
-    /// The bytes that abbreviation saves in TLS 1.3: the length of a message with these entries minus that of an
-    /// abbreviated one, which has one empty entry.
+    /// The bytes that abbreviation saves in TLS 1.3: the length of a message with these entries minus that of
+    /// an abbreviated one, which has one empty entry.
     pub(crate) fn beyond_abbreviated<'e>(entries: impl Iterator<Item = &'e [u8]>) -> usize {
         // RFC 8446 §4.4.2: the length fields of cert_data and of the extensions.
         const FRAME: usize = 3 + 2;

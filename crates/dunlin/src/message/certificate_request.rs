@@ -22,8 +22,8 @@ pub(crate) struct Tls12CertificateRequest {
 }
 
 impl Tls12CertificateRequest {
-    /// The ClientCertificateType of a key for `scheme`: `rsa_sign`, `dss_sign` or `ecdsa_sign` (RFC 5246 §7.4.4,
-    /// RFC 8422 §5.5).
+    /// The ClientCertificateType of a key for `scheme`: `rsa_sign`, `dss_sign` or `ecdsa_sign` (RFC 5246
+    /// §7.4.4, RFC 8422 §5.5).
     pub(crate) fn type_of(scheme: SignatureScheme) -> u8 {
         match scheme {
             SignatureScheme::DSA_SHA256 => 2,

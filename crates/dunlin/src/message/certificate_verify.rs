@@ -1,4 +1,5 @@
-//! `CertificateVerify` (RFC 8446 §4.4.3) and `DIDVerify` (docs/identity.md): a signature over the handshake so far.
+//! `CertificateVerify` (RFC 8446 §4.4.3) and `DIDVerify` (docs/identity.md): a signature over the handshake
+//! so far.
 
 use alloc::vec::Vec;
 

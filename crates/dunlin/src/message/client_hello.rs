@@ -9,7 +9,8 @@ use crate::extension::{Context, ExtensionTable, Extensions, ExtensionsWriter, ru
 use crate::protocol::Protocol;
 use crate::wire::{CipherSuite, HandshakeType, ProtocolVersion, Reader, What};
 
-/// A parsed ClientHello. It owns the message and keeps the positions of its fields, so that the server parses it once.
+/// A parsed ClientHello. It owns the message and keeps the positions of its fields, so that the server parses
+/// it once.
 pub(crate) struct ClientHello {
     message: Message,
     pub(crate) legacy_version: ProtocolVersion,
@@ -48,7 +49,8 @@ impl ClientHello {
                 let fields = [session_id, legacy_cookie, compression_methods, last(r, extensions.len())];
                 Ok::<_, Error>((legacy_version, random, fields, cipher_suites, table))
             })?;
-        // RFC 8446 §D.5: the server rejects a legacy_version of SSL 3.0 or older, whichever versions the client offers.
+        // RFC 8446 §D.5: the server rejects a legacy_version of SSL 3.0 or older, whichever versions the
+        // client offers.
         if protocol.descends_from_ssl() && legacy_version.0 <= 0x0300 {
             return Err(PeerIncompatible::Version(Some(legacy_version)).into());
         }

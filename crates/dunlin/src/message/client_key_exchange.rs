@@ -1,4 +1,5 @@
-//! `ClientKeyExchange` (RFC 5246 §7.4.7, RFC 8422 §5.7, RFC 4279 §2 and §4). Its fields depend on the cipher suite.
+//! `ClientKeyExchange` (RFC 5246 §7.4.7, RFC 8422 §5.7, RFC 4279 §2 and §4). Its fields depend on the cipher
+//! suite.
 
 use alloc::vec::Vec;
 
@@ -21,7 +22,8 @@ impl<'a> ClientKeyExchange<'a> {
             let share = match suite.key_exchange {
                 Tls12KeyExchange::Ecdhe => r.vec8(1)?,
                 Tls12KeyExchange::Dhe => r.vec16(1)?,
-                // RFC 5246 §7.4.7.1: any fault of it must show in Finished only, so its length is not checked here.
+                // RFC 5246 §7.4.7.1: any fault of it must show in Finished only, so its length is not checked
+                // here.
                 Tls12KeyExchange::Rsa => r.vec16(0)?,
                 Tls12KeyExchange::Psk => &[],
             };

@@ -1,4 +1,5 @@
-//! `HelloVerifyRequest` (RFC 6347 §4.2.1): a server demands a cookie, by which a client proves that it receives at its address.
+//! `HelloVerifyRequest` (RFC 6347 §4.2.1): a server demands a cookie, by which a client proves that it
+//! receives at its address.
 
 use alloc::vec::Vec;
 
@@ -6,8 +7,8 @@ use super::{decode, encode};
 use crate::error::Error;
 use crate::wire::{HandshakeType, ProtocolVersion};
 
-/// The most of them that a client answers in one handshake. RFC 6347 §4.2.1: a server demands a new cookie if the client's is invalid,
-/// for example too old.
+/// The most of them that a client answers in one handshake. RFC 6347 §4.2.1: a server demands a new cookie if
+/// the client's is invalid, for example too old.
 pub(crate) const MAX_VERIFY_REQUESTS: usize = 4;
 
 /// The cookie. RFC 6347 §4.2.1: the version in front of it means nothing for the negotiation.
@@ -21,7 +22,8 @@ pub(crate) fn read(body: &[u8]) -> Result<&[u8], Error> {
 
 pub(crate) fn write(cookie: &[u8]) -> Result<Vec<u8>, Error> {
     encode(HandshakeType::HELLO_VERIFY_REQUEST, |w| {
-        // RFC 6347 §4.2.1: a server may name DTLS 1.0 here whatever it will choose. Clients that know better ignore it.
+        // RFC 6347 §4.2.1: a server may name DTLS 1.0 here whatever it will choose. Clients that know better
+        // ignore it.
         w.u16(ProtocolVersion::DTLS1_0.0);
         w.vec8(|w| w.put(cookie));
     })

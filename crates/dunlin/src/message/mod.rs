@@ -1,4 +1,5 @@
-//! The handshake messages, one file each. Readers borrow from the received message; writers make a whole message.
+//! The handshake messages, one file each. Readers borrow from the received message; writers make a whole
+//! message.
 
 use alloc::vec::Vec;
 
@@ -41,11 +42,12 @@ pub(crate) use ssi_request::SsiRequest;
 /// The header of a handshake message: type and length (RFC 8446 §4).
 pub(crate) const HEADER_LEN: usize = 4;
 
-/// The largest message about certificates (chain, status or request), in bytes without its header. A chain with
-/// post-quantum keys fits.
+/// The largest message about certificates (chain, status or request), in bytes without its header. A chain
+/// with post-quantum keys fits.
 pub(crate) const MAX_CERTIFICATE: usize = 64 * 1024;
-/// The largest ClientHello, in bytes: 2^16 bytes of extensions, and room for some 450 cipher suites. OpenSSL accepts
-/// 131,396 bytes, room for 32,767 suites. BoringSSL accepts 16,384, or 102,400 if it asks for a client certificate.
+/// The largest ClientHello, in bytes: 2^16 bytes of extensions, and room for some 450 cipher suites. OpenSSL
+/// accepts 131,396 bytes, room for 32,767 suites. BoringSSL accepts 16,384, or 102,400 if it asks for a
+/// client certificate.
 pub(crate) const MAX_CLIENT_HELLO: usize = 65 * 1024;
 /// The largest NewSessionTicket, in bytes: a ticket and a nonce of any length, and small extensions.
 pub(crate) const MAX_NEW_SESSION_TICKET: usize = 64 * 1024 + 512;
@@ -68,8 +70,8 @@ pub(crate) const fn limit(typ: HandshakeType) -> usize {
     }
 }
 
-/// Reads the type and the whole length, header included, from the first bytes of a message. `None` if the header is
-/// incomplete.
+/// Reads the type and the whole length, header included, from the first bytes of a message. `None` if the
+/// header is incomplete.
 pub(crate) fn announced(bytes: &[u8]) -> Result<Option<(HandshakeType, usize)>, Error> {
     let Some([typ, a, b, c]) = bytes.first_chunk::<HEADER_LEN>() else { return Ok(None) };
     let typ = HandshakeType(*typ);

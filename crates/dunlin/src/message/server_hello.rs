@@ -1,4 +1,5 @@
-//! `ServerHello` and `HelloRetryRequest`, which share a format and differ in the random (RFC 8446 §4.1.3, §4.1.4).
+//! `ServerHello` and `HelloRetryRequest`, which share a format and differ in the random (RFC 8446 §4.1.3,
+//! §4.1.4).
 
 use alloc::vec::Vec;
 
@@ -47,8 +48,8 @@ impl<'a> ServerHello<'a> {
                 false => const { &rules(Context::Tls12ServerHello) },
             };
             let extensions = Extensions::parse(extensions, rules).map_err(|e| match e {
-                // RFC 5246 §7.4.1.4: a TLS 1.2 server must not answer what the client did not offer for TLS 1.2
-                // (unsupported_extension). An offer of this extension was for TLS 1.3 only.
+                // RFC 5246 §7.4.1.4: a TLS 1.2 server must not answer what the client did not offer for TLS
+                // 1.2 (unsupported_extension). An offer of this extension was for TLS 1.3 only.
                 Error::PeerMisbehaved(PeerMisbehaved::MisplacedExtension(typ)) if !is_13 && !is_retry => {
                     PeerMisbehaved::UnsolicitedExtension(typ).into()
                 }

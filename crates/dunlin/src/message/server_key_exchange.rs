@@ -84,7 +84,8 @@ impl<'a> ServerKeyExchange<'a> {
         })
     }
 
-    /// Writes the message. `hint` is `Some` in PSK suites, `params` with a key exchange, `signature` in signed suites.
+    /// Writes the message. `hint` is `Some` in PSK suites, `params` with a key exchange, `signature` in
+    /// signed suites.
     pub(crate) fn write(
         hint: Option<&[u8]>,
         params: Option<&ServerParams>,

@@ -1,5 +1,5 @@
-//! `DIDProof` and `VCStatus` (docs/identity.md), which follow a VC or DID: what its identifier resolves to, with the proof of it, and the
-//! status lists of the credential's issuer.
+//! `DIDProof` and `VCStatus` (docs/identity.md), which follow a VC or DID: what its identifier resolves to,
+//! with the proof of it, and the status lists of the credential's issuer.
 
 use alloc::vec::Vec;
 

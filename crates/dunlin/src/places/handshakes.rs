@@ -14,9 +14,9 @@ pub enum HandshakeLimit {
     PerHost,
 }
 
-/// A network with more than this part of all handshakes gives way before the others. A smaller part would make honest clients behind one
-/// address the first victims of a flood that has one handshake at each of many addresses; a larger one would leave more places to a single
-/// site.
+/// A network with more than this part of all handshakes gives way before the others. A smaller part would
+/// make honest clients behind one address the first victims of a flood that has one handshake at each of many
+/// addresses; a larger one would leave more places to a single site.
 const SHARE: usize = 16;
 
 /// No network with as few handshakes gives way before the others, however few there are in all.
@@ -24,11 +24,12 @@ const MIN_SHARE: usize = 2;
 
 /// The handshakes in progress of a server, by numbers that grow with time.
 ///
-/// If there are too many, the oldest of all gives way, unless a network of 48 bits has more than a sixteenth of them, and more than two.
-/// Then one of the network with the most gives way, there one of the host with the most, and there the oldest. (An IPv4 address is a network
-/// of its own.) So a flood displaces its own handshakes, from however many addresses of one site it comes; and a flood from many sites does
-/// not displace those of a site with a few clients before their turn. Of several networks or hosts with as many, the one with the oldest
-/// handshake counts.
+/// If there are too many, the oldest of all gives way, unless a network of 48 bits has more than a sixteenth
+/// of them, and more than two. Then one of the network with the most gives way, there one of the host with
+/// the most, and there the oldest. (An IPv4 address is a network of its own.) So a flood displaces its own
+/// handshakes, from however many addresses of one site it comes; and a flood from many sites does not
+/// displace those of a site with a few clients before their turn. Of several networks or hosts with as many,
+/// the one with the oldest handshake counts.
 #[derive(Debug, Default)]
 pub struct Handshakes {
     /// The numbers of all handshakes, the oldest first.
@@ -94,7 +95,8 @@ struct Groups<K> {
     /// The handshakes of each group, the oldest first.
     members: BTreeSet<(K, u64)>,
     counts: BTreeMap<K, u32>,
-    /// The groups of a larger one by their size. Of those with the same size, the one with the oldest handshake comes last.
+    /// The groups of a larger one by their size. Of those with the same size, the one with the oldest
+    /// handshake comes last.
     ranks: BTreeMap<Rank, K>,
 }
 
@@ -201,7 +203,8 @@ mod tests {
         assert!(handshakes.is_empty() && handshakes.gives_way().is_none());
     }
 
-    /// A network that has a sixteenth of all handshakes keeps them as long as the others keep theirs; with one more, it loses its oldest.
+    /// A network that has a sixteenth of all handshakes keeps them as long as the others keep theirs; with
+    /// one more, it loses its oldest.
     #[test]
     fn a_network_gives_way_before_others_only_beyond_a_sixteenth() {
         let many = host("192.0.2.1");

@@ -34,7 +34,8 @@ const LIMITS: PlaceLimits =
     PlaceLimits { all: 4, per_host: 100, per_network: 100, silence: Some(Duration::from_secs(3600)) };
 
 impl Server {
-    /// A client whose handshake has ended: its number, or the limit that refuses it. Those that give way are gone.
+    /// A client whose handshake has ended: its number, or the limit that refuses it. Those that give way are
+    /// gone.
     fn come(
         &mut self,
         address: &str,
@@ -223,7 +224,8 @@ fn a_connection_heard_before_the_clock_began_is_silent() {
     assert_eq!(server.come(&host(2), Some(2), &limits).unwrap().1, Some((thawed, GivesWay::Silent)));
 }
 
-/// Random histories: no limit is exceeded, no known client gives way to an unknown one, and nothing is left at the end.
+/// Random histories: no limit is exceeded, no known client gives way to an unknown one, and nothing is left
+/// at the end.
 #[test]
 fn random_histories_keep_the_limits_and_leave_nothing() {
     let limits = PlaceLimits { all: 12, per_host: 4, per_network: 6, ..LIMITS };
@@ -292,7 +294,8 @@ impl Counted {
     }
 }
 
-/// A host fills its places beside those of its network, and every client sends something before another one comes.
+/// A host fills its places beside those of its network, and every client sends something before another one
+/// comes.
 #[test]
 fn a_newcomer_costs_little_however_many_clients_were_heard() {
     let (mut places, mut clients) = (Places::new(), Counted::new());

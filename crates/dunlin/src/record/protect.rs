@@ -90,7 +90,8 @@ impl RecordKey {
         Ok(len)
     }
 
-    /// The explicit nonce of a TLS 1.2 record, if its form has one. It is the record number, so that no nonce repeats.
+    /// The explicit nonce of a TLS 1.2 record, if its form has one. It is the record number, so that no nonce
+    /// repeats.
     pub(crate) fn explicit_nonce(&self, number: u64) -> Option<[u8; EXPLICIT_NONCE_LEN]> {
         matches!(self.form, RecordForm::Tls12 { explicit_nonce: true, .. }).then(|| number.to_be_bytes())
     }
@@ -103,8 +104,8 @@ impl RecordKey {
         }
     }
 
-    /// Opens the body of a record of version 1.2 in place, and returns the range of the plaintext in it. `additional_data` makes
-    /// the additional data from the length of the plaintext.
+    /// Opens the body of a record of version 1.2 in place, and returns the range of the plaintext in it.
+    /// `additional_data` makes the additional data from the length of the plaintext.
     pub(crate) fn open_tls12<A: AsRef<[u8]>>(
         &self,
         number: u64,
@@ -131,7 +132,8 @@ impl RecordKey {
     }
 }
 
-/// The additional data of a TLS 1.2 record (RFC 5246 §6.2.3.3): its number, type, version and plaintext length.
+/// The additional data of a TLS 1.2 record (RFC 5246 §6.2.3.3): its number, type, version and plaintext
+/// length.
 pub(crate) fn additional_data(number: u64, [typ, major, minor]: [u8; 3], len: usize) -> [u8; 13] {
     let [n0, n1, n2, n3, n4, n5, n6, n7] = number.to_be_bytes();
     let [high, low] = (len as u16).to_be_bytes();

@@ -1,5 +1,5 @@
-//! Resumption: sessions, their bindings and their stores (RFC 8446 §2.2, §4.6.1; RFC 5246 §7.3 and RFC 5077 for TLS 1.2).
-//! The cipher suite of a session tells its version, because no suite belongs to both versions.
+//! Resumption: sessions, their bindings and their stores (RFC 8446 §2.2, §4.6.1; RFC 5246 §7.3 and RFC 5077
+//! for TLS 1.2). The cipher suite of a session tells its version, because no suite belongs to both versions.
 
 use crate::sync::Arc;
 use alloc::boxed::Box;
@@ -24,8 +24,8 @@ mod once;
 pub(crate) use once::EarlyTerms;
 pub use once::{SingleUse, UseOnce};
 
-/// The longest lifetime of a ticket, seven days (RFC 8446 §4.6.1). A resumed session counts from the time when the peer last
-/// proved its identity, so a renewal does not extend it.
+/// The longest lifetime of a ticket, seven days (RFC 8446 §4.6.1). A resumed session counts from the time
+/// when the peer last proved its identity, so a renewal does not extend it.
 pub const MAX_LIFETIME: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 
 /// The default lifetime of a ticket.
@@ -72,14 +72,15 @@ pub struct Session {
     pub(crate) age_add: u32,
     pub(crate) peer: Option<PeerIdentity>,
     pub(crate) settings: SettingsDigest,
-    /// The rank of the profile of its latest handshake. That is the lowest rank of all handshakes in its line: each of them resumed
-    /// a session that serves its profile ([`Session::serves`]).
+    /// The rank of the profile of its latest handshake. That is the lowest rank of all handshakes in its
+    /// line: each of them resumed a session that serves its profile ([`Session::serves`]).
     pub(crate) rank: i32,
     /// The last second, since 1970, in which this side's verdict on the peer's certificate holds.
     pub(crate) good_until_s: u64,
     pub(crate) server_name: Option<String>,
     pub(crate) early: Option<EarlyTerms>,
-    /// The external PSK that went into the keys beside certificates (RFC 8773), in the first handshake of its line.
+    /// The external PSK that went into the keys beside certificates (RFC 8773), in the first handshake of its
+    /// line.
     pub(crate) beside: Option<Box<PskIdentity>>,
 }
 
@@ -89,17 +90,19 @@ const WITH_EARLY_TERMS: u8 = 0x80;
 /// A flag beside the transport: the rank follows. Sessions of rank 0 carry no byte for it.
 const WITH_RANK: u8 = 0x10;
 
-/// A flag beside the transport: an external PSK beside certificates follows. Other sessions carry no byte for it.
+/// A flag beside the transport: an external PSK beside certificates follows. Other sessions carry no byte for
+/// it.
 const WITH_PSK: u8 = 0x08;
 
-/// The version of the format, beside the transport. Earlier versions had 0x00, 0x20 or 0x40 here, so they are unknown.
+/// The version of the format, beside the transport. Earlier versions had 0x00, 0x20 or 0x40 here, so they are
+/// unknown.
 const VERSION: u8 = 0x60;
 /// [`VERSION`] with the transport DTLS.
 const VERSION_DATAGRAM: u8 = VERSION | TransportKind::Datagram as u8;
 
 impl Session {
-    /// Whether the session is still usable: neither the ticket nor the peer's authentication is too old. If the clock went
-    /// backwards, the session is unusable, not eternal.
+    /// Whether the session is still usable: neither the ticket nor the peer's authentication is too old. If
+    /// the clock went backwards, the session is unusable, not eternal.
     pub fn is_fresh(&self, now: Now) -> bool {
         let age = |since: u64| now.unix_ms.checked_sub(since).map(Duration::from_millis);
         // A ticket does not outlive the certificate behind it, or the verdict on that.
@@ -108,8 +111,9 @@ impl Session {
             && age(self.authenticated_ms).is_some_and(|a| a < MAX_LIFETIME)
     }
 
-    /// Whether it may be resumed under a profile of this rank. A session is as weak as the weakest key exchange in its line, so it serves no
-    /// profile of a higher rank. Sessions of TLS 1.2 keep their rank, because their resumption exchanges no keys.
+    /// Whether it may be resumed under a profile of this rank. A session is as weak as the weakest key
+    /// exchange in its line, so it serves no profile of a higher rank. Sessions of TLS 1.2 keep their rank,
+    /// because their resumption exchanges no keys.
     pub(crate) const fn serves(&self, rank: i32) -> bool {
         self.rank >= rank
     }
@@ -132,7 +136,8 @@ impl Session {
         self.early.as_ref().map_or(0, |terms| terms.max_size)
     }
 
-    /// The identity of the external PSK by which the peer proved its identity, or which went into the keys; `None` without one.
+    /// The identity of the external PSK by which the peer proved its identity, or which went into the keys;
+    /// `None` without one.
     pub(crate) fn origin(&self) -> Option<&[u8]> {
         match &self.peer {
             Some(PeerIdentity::Psk(psk)) => Some(&psk.identity),
@@ -140,8 +145,8 @@ impl Session {
         }
     }
 
-    /// Whether the session stems from exactly this key, not from another one with the same identity. If so, the peer gets
-    /// the key's current name.
+    /// Whether the session stems from exactly this key, not from another one with the same identity. If so,
+    /// the peer gets the key's current name.
     pub(crate) fn stems_from(&mut self, key: &Psk, hash: &dyn Hash) -> bool {
         let Some(PeerIdentity::Psk(psk)) = &mut self.peer else {
             return self.beside.as_ref().is_some_and(|psk| psk.is_proved_by(key, hash));
@@ -185,8 +190,9 @@ impl Session {
         })
     }
 
-    /// Encodes the session for a stateless ticket, without the peer's chain and without the settings, to which the ticket is
-    /// bound. `None` if the peer's names make it too large: a peer resumes with all its names or not at all.
+    /// Encodes the session for a stateless ticket, without the peer's chain and without the settings, to
+    /// which the ticket is bound. `None` if the peer's names make it too large: a peer resumes with all its
+    /// names or not at all.
     pub(crate) fn to_ticket(&self) -> Result<Option<Zeroizing<Vec<u8>>>, Error> {
         let max_names = match &self.peer {
             Some(PeerIdentity::Psk(_)) => MAX_TICKET_PSK,
@@ -215,8 +221,8 @@ impl Session {
         }
         w.u16(self.cipher_suite.0);
         w.u64(self.issued_ms);
-        // The age of the authentication, in seconds, takes half the room of a second date. It is rounded up, so that repeated
-        // renewals may make it older but never younger.
+        // The age of the authentication, in seconds, takes half the room of a second date. It is rounded up,
+        // so that repeated renewals may make it older but never younger.
         let age_ms = self.issued_ms.saturating_sub(self.authenticated_ms);
         w.u32(u32::try_from(age_ms.div_ceil(1000)).unwrap_or(u32::MAX));
         w.u32(self.lifetime_s);
@@ -229,7 +235,8 @@ impl Session {
         if let Some(psk) = &self.beside {
             write_psk(w, psk);
         }
-        // The secret comes last, after the room for it is reserved: a later reallocation would leave an unwiped copy.
+        // The secret comes last, after the room for it is reserved: a later reallocation would leave an
+        // unwiped copy.
         w.reserve(1 + self.psk.as_ref().len());
         w.vec8(|w| w.put(self.psk.as_ref()));
         Ok(())
@@ -286,7 +293,8 @@ fn text(bytes: &[u8]) -> Result<String, Error> {
     Ok(core::str::from_utf8(bytes).map_err(|_| Malformed::Value(What::Session))?.to_string())
 }
 
-/// Writes the head of a peer's identity, the end of its validity for all but PSKs, the key for a raw key, and the identity.
+/// Writes the head of a peer's identity, the end of its validity for all but PSKs, the key for a raw key, and
+/// the identity.
 pub(crate) fn write_peer(
     w: &mut Writer,
     peer: Option<&PeerIdentity>,
@@ -407,11 +415,11 @@ pub struct SessionKey {
 pub trait ClientSessions: Send + Sync + fmt::Debug {
     /// Stores `session`. A store is bounded and may forget sessions.
     fn put(&self, key: SessionKey, session: ClientSession);
-    /// Removes and returns the newest fresh ticket. The client uses each ticket once, so that an observer cannot link its
-    /// connections (RFC 8446 §C.4).
+    /// Removes and returns the newest fresh ticket. The client uses each ticket once, so that an observer
+    /// cannot link its connections (RFC 8446 §C.4).
     fn take(&self, key: &SessionKey, now: Now) -> Option<ClientSession>;
-    /// Removes the session with this ticket or session ID under `key`, if the store still has it. The client calls it after a
-    /// fatal alert, because it must not resume that session (RFC 5246 §7.2.2).
+    /// Removes the session with this ticket or session ID under `key`, if the store still has it. The client
+    /// calls it after a fatal alert, because it must not resume that session (RFC 5246 §7.2.2).
     fn forget(&self, key: &SessionKey, ticket: &[u8]);
 }
 
@@ -421,14 +429,15 @@ pub trait SealTickets: Send + Sync + fmt::Debug {
     fn seal(&self, now: Now, aad: &[u8], plaintext: &[u8]) -> Option<Vec<u8>>;
     /// Opens `ticket`; `None` if it has another key, is too old, or is bound to another `aad`.
     fn open(&self, now: Now, aad: &[u8], ticket: &[u8]) -> Option<Zeroizing<Vec<u8>>>;
-    /// Opens `ticket`, whatever it is bound to, and returns its `aad`, too. Keys with a register find every `aad` under which they
-    /// still open tickets: a server marks a ticket that another configuration with these keys would accept.
+    /// Opens `ticket`, whatever it is bound to, and returns its `aad`, too. Keys with a register find every
+    /// `aad` under which they still open tickets: a server marks a ticket that another configuration with
+    /// these keys would accept.
     fn open_any(&self, now: Now, ticket: &[u8]) -> Option<(Vec<u8>, Zeroizing<Vec<u8>>)> {
         let _ = (now, ticket);
         None
     }
-    /// The register of the tickets that came with early data. Without one, servers with these keys issue no tickets for early data
-    /// and accept none. All copies of the keys need the same register.
+    /// The register of the tickets that came with early data. Without one, servers with these keys issue no
+    /// tickets for early data and accept none. All copies of the keys need the same register.
     fn single_use(&self) -> Option<&SingleUse> {
         None
     }
@@ -440,11 +449,13 @@ pub trait ServerSessions: Send + Sync + fmt::Debug {
     fn put(&self, id: &[u8], session: Session);
     /// The session under `id`, which came from an unauthenticated peer.
     fn find(&self, id: &[u8]) -> Option<Session>;
-    /// Removes the session under `id`, and returns whether it was still there. If several connections have found it, exactly
-    /// one may get `true`, so that each TLS 1.3 session resumes once. The server calls it when a client has proved the secret
-    /// of a TLS 1.3 session. A TLS 1.2 resumption gives no new name, so that session stays until it expires.
+    /// Removes the session under `id`, and returns whether it was still there. If several connections have
+    /// found it, exactly one may get `true`, so that each TLS 1.3 session resumes once. The server calls it
+    /// when a client has proved the secret of a TLS 1.3 session. A TLS 1.2 resumption gives no new name, so
+    /// that session stays until it expires.
     ///
-    /// The server also calls it when a fatal alert ends a connection of the session (RFC 5246 §7.2.2, RFC 8446 §6).
+    /// The server also calls it when a fatal alert ends a connection of the session (RFC 5246 §7.2.2, RFC
+    /// 8446 §6).
     fn remove(&self, id: &[u8]) -> bool;
 }
 
@@ -499,27 +510,27 @@ impl Tickets {
         Self { kind: TicketKind::None, ids: None, count: 0, lifetime: DEFAULT_LIFETIME }
     }
 
-    /// Tickets that carry the sealed session; the server stores nothing. They allow early data if their keys have a register
-    /// ([`SealTickets::single_use`]).
+    /// Tickets that carry the sealed session; the server stores nothing. They allow early data if their keys
+    /// have a register ([`SealTickets::single_use`]).
     pub const fn stateless(seal: Arc<dyn SealTickets>) -> Self {
         Self::new(TicketKind::Stateless(seal))
     }
 
-    /// Short tickets that name a session in a store; each works once. In TLS 1.2 the name is a session ID, which works until
-    /// the session expires or the store forgets it (RFC 5246 §F.1.4).
+    /// Short tickets that name a session in a store; each works once. In TLS 1.2 the name is a session ID,
+    /// which works until the session expires or the store forgets it (RFC 5246 §F.1.4).
     pub const fn stateful(store: Arc<dyn ServerSessions>) -> Self {
         Self::new(TicketKind::Stateful(store))
     }
 
-    /// Tickets that name a session which the caller keeps. [`crate::Event::NewSession`] gives the session to the caller, and
-    /// [`crate::Question::FindSession`] asks for it. If the session comes with early data, [`crate::Question::FirstUse`] asks whether
-    /// this is the first time.
+    /// Tickets that name a session which the caller keeps. [`crate::Event::NewSession`] gives the session to
+    /// the caller, and [`crate::Question::FindSession`] asks for it. If the session comes with early data,
+    /// [`crate::Question::FirstUse`] asks whether this is the first time.
     pub const fn ask() -> Self {
         Self::new(TicketKind::Ask)
     }
 
-    /// Adds session IDs to stateless tickets, for TLS 1.2 clients that do not ask for a ticket (RFC 5246 §7.4.1.2). `store`
-    /// keeps their sessions. Other kinds of tickets are session IDs in TLS 1.2 anyway.
+    /// Adds session IDs to stateless tickets, for TLS 1.2 clients that do not ask for a ticket (RFC 5246
+    /// §7.4.1.2). `store` keeps their sessions. Other kinds of tickets are session IDs in TLS 1.2 anyway.
     #[must_use]
     pub fn or_session_ids(mut self, store: Arc<dyn ServerSessions>) -> Self {
         self.ids = Some(store);
@@ -537,7 +548,8 @@ impl Tickets {
         }
     }
 
-    /// Sets the number of tickets after each full handshake. After a resumption the server issues one, unless this is zero.
+    /// Sets the number of tickets after each full handshake. After a resumption the server issues one, unless
+    /// this is zero.
     #[must_use]
     pub const fn count(mut self, count: u8) -> Self {
         self.count = count;

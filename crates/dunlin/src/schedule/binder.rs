@@ -1,5 +1,5 @@
-//! The kinds of PSK. Each kind has its own binder label, so that a binder of one kind is never valid for another
-//! (RFC 8446 §7.1).
+//! The kinds of PSK. Each kind has its own binder label, so that a binder of one kind is never valid for
+//! another (RFC 8446 §7.1).
 
 /// The kind of a pre-shared key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

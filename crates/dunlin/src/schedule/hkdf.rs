@@ -5,7 +5,8 @@ use alloc::boxed::Box;
 use crate::crypto::{Hash, HashOutput, HmacKey, MAX_HASH_LEN, OwnSecret};
 use crate::protocol::Protocol;
 
-/// A secret of the key schedule without its HMAC key, to save memory. Idle connections keep their secrets in this form.
+/// A secret of the key schedule without its HMAC key, to save memory. Idle connections keep their secrets in
+/// this form.
 #[derive(Clone)]
 pub(crate) struct Secret {
     hash: &'static dyn Hash,
@@ -32,8 +33,8 @@ impl Secret {
     }
 }
 
-/// A secret with its HMAC key prepared: the pseudorandom key of RFC 5869. The preparation takes time and, with some
-/// libraries, more than a kilobyte.
+/// A secret with its HMAC key prepared: the pseudorandom key of RFC 5869. The preparation takes time and,
+/// with some libraries, more than a kilobyte.
 pub(crate) struct Prk {
     secret: Secret,
     hmac: Box<dyn HmacKey>,
@@ -54,12 +55,12 @@ impl Prk {
         self.secret
     }
 
-    /// HKDF-Expand-Label(secret, label, context, out.len()). `out` has at most 255 hash lengths; a caller whose length
-    /// comes from outside must check it first.
+    /// HKDF-Expand-Label(secret, label, context, out.len()). `out` has at most 255 hash lengths; a caller
+    /// whose length comes from outside must check it first.
     pub(crate) fn expand_label(&self, label: &[u8], context: &[u8], out: &mut [u8]) {
         let prefix = self.secret.protocol.label_prefix();
-        // The casts truncate nothing: labels have at most 249 bytes, contexts are hashes, and exporters limit their
-        // output.
+        // The casts truncate nothing: labels have at most 249 bytes, contexts are hashes, and exporters limit
+        // their output.
         let len = (out.len() as u16).to_be_bytes();
         let label_len = [(prefix.len() + label.len()) as u8];
         let context_len = [context.len() as u8];

@@ -12,8 +12,8 @@ pub(crate) enum RecordForm {
     Tls13,
     /// TLS 1.2: the header shows the content type, and a ChangeCipherSpec activates the keys.
     Tls12 {
-        /// Whether every record carries the variable part of its nonce (RFC 5288 §3, RFC 6655 §3). Otherwise both sides
-        /// compute the nonce as in TLS 1.3 (RFC 7905 §2).
+        /// Whether every record carries the variable part of its nonce (RFC 5288 §3, RFC 6655 §3). Otherwise
+        /// both sides compute the nonce as in TLS 1.3 (RFC 7905 §2).
         explicit_nonce: bool,
         /// Whether the first record that decrypts proves that the peer has the pre-shared key.
         proves_psk: bool,

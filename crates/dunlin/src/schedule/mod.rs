@@ -18,11 +18,13 @@ pub(crate) trait Export: Send + Sync {
     fn freeze(&self, w: &mut Writer);
 }
 
-/// The exporter label from which both sides derive tickets of the handshake cache (docs/handshake-cache.md §3.4).
+/// The exporter label from which both sides derive tickets of the handshake cache (docs/handshake-cache.md
+/// §3.4).
 pub(crate) const TICKET_LABEL: &[u8] = b"EXPORTER-dunlin-handshake-cache";
 
-/// Labels that applications must not use. TLS 1.2 uses most of them itself with its master secret (RFC 5705 §6,
-/// RFC 7627 §4), and TLS 1.3 shares the registry of labels (RFC 8446 §11). The last is the handshake cache's.
+/// Labels that applications must not use. TLS 1.2 uses most of them itself with its master secret (RFC 5705
+/// §6, RFC 7627 §4), and TLS 1.3 shares the registry of labels (RFC 8446 §11). The last is the handshake
+/// cache's.
 const RESERVED_LABELS: [&[u8]; 6] = [
     b"client finished",
     b"server finished",

@@ -1,4 +1,5 @@
-//! The key schedule of TLS 1.2 (RFC 5246 §5, §6.3, §8.1), which derives everything from the premaster secret with one PRF.
+//! The key schedule of TLS 1.2 (RFC 5246 §5, §6.3, §8.1), which derives everything from the premaster secret
+//! with one PRF.
 //!
 //! ```text
 //! premaster secret ── PRF("extended master secret", session hash) = MasterSecret ── PRF("key expansion") = keys
@@ -22,7 +23,8 @@ use crate::wire::{HandshakeType, Reader, What, Writer};
 
 /// The length of the master secret, in bytes (RFC 5246 §8.1).
 pub(crate) const MASTER_SECRET_LEN: usize = 48;
-/// The length of verify_data in Finished, in bytes. No supported suite specifies another one (RFC 5246 §7.4.9).
+/// The length of verify_data in Finished, in bytes. No supported suite specifies another one (RFC 5246
+/// §7.4.9).
 pub(crate) const VERIFY_DATA_LEN: usize = 12;
 /// The length of a nonce's fixed part if the record carries the rest (RFC 5288 §3), in bytes.
 const FIXED_IV_LEN: usize = 4;
@@ -71,8 +73,8 @@ pub(crate) struct MasterSecret {
 }
 
 impl MasterSecret {
-    /// Computes it from the premaster secret and the randoms (RFC 5246 §8.1). With extended master secret, the hash of
-    /// the handshake up to ClientKeyExchange replaces the randoms (RFC 7627 §4).
+    /// Computes it from the premaster secret and the randoms (RFC 5246 §8.1). With extended master secret,
+    /// the hash of the handshake up to ClientKeyExchange replaces the randoms (RFC 7627 §4).
     pub(crate) fn new(
         suite: &'static Tls12CipherSuite,
         premaster: &[u8],
@@ -159,8 +161,8 @@ impl MasterSecret {
     }
 }
 
-/// The source of exported keying material (RFC 5705 §4). It keeps the master secret without a prepared HMAC key, which takes a
-/// kilobyte and which most connections never use.
+/// The source of exported keying material (RFC 5705 §4). It keeps the master secret without a prepared HMAC
+/// key, which takes a kilobyte and which most connections never use.
 pub(crate) struct Exporter {
     suite: &'static Tls12CipherSuite,
     secret: OwnSecret,

@@ -1,4 +1,5 @@
-//! The key schedule of TLS 1.3 and DTLS 1.3 (RFC 8446 §7.1). Each stage is a type, made from the previous stage.
+//! The key schedule of TLS 1.3 and DTLS 1.3 (RFC 8446 §7.1). Each stage is a type, made from the previous
+//! stage.
 //!
 //! ```text
 //!             0
@@ -35,8 +36,8 @@ fn zeros(suite: &Tls13CipherSuite) -> &'static [u8] {
     ZEROS.get(..suite.hash.algorithm().output_len()).unwrap_or(&ZEROS)
 }
 
-/// Derive-Secret(HKDF-Extract(0, 0), "derived", ""), a constant of all handshakes without a PSK. RFC 8448 §3 prints the
-/// first one.
+/// Derive-Secret(HKDF-Extract(0, 0), "derived", ""), a constant of all handshakes without a PSK. RFC 8448 §3
+/// prints the first one.
 const fn derived_without_psk(hash: HashAlgorithm, protocol: Protocol) -> &'static [u8] {
     match (hash, protocol.transport()) {
         (HashAlgorithm::Sha256, TransportKind::Stream) => {
@@ -244,7 +245,8 @@ impl Export for Exporter {
     fn export(&self, label: &[u8], context: Option<&[u8]>, out: &mut [u8]) -> Result<(), Error> {
         let context = context.unwrap_or_default();
         let hash = self.secret.hash();
-        // RFC 5869 §2.3 limits the output to 255 hash lengths. RFC 8446 §7.1: label and prefix have at most 255 bytes.
+        // RFC 5869 §2.3 limits the output to 255 hash lengths. RFC 8446 §7.1: label and prefix have at most
+        // 255 bytes.
         if out.len() > 255 * hash.algorithm().output_len() || label.len() > 249 {
             return Err(Misuse::ExporterLength.into());
         }

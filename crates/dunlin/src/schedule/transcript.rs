@@ -197,7 +197,8 @@ mod tests {
         }
     }
 
-    /// A ClientHello of two bytes, a ServerHello of one, an empty ServerHelloDone, and bytes that are no message.
+    /// A ClientHello of two bytes, a ServerHello of one, an empty ServerHelloDone, and bytes that are no
+    /// message.
     fn transcript(protocol: Protocol, keep: bool) -> Tls12Transcript {
         let hello = [1, 0, 0, 2, 0xaa, 0xbb];
         let mut transcript = match keep {

@@ -12,18 +12,19 @@ use super::{Migration, Multihoming, PortScheme};
 use crate::crypto::SecureRandom;
 use crate::error::{Error, Misuse};
 
-/// The default size of the largest datagram, in bytes of UDP payload. With IP and UDP headers it fits into 1280 bytes, the
-/// smallest packet size that every IPv6 link must support.
+/// The default size of the largest datagram, in bytes of UDP payload. With IP and UDP headers it fits into
+/// 1280 bytes, the smallest packet size that every IPv6 link must support.
 const DEFAULT_MTU: usize = 1200;
 
-/// The allowed sizes of the largest datagram, in bytes: from a header, a connection ID, a tag and a useful piece of a message, up to
-/// the largest UDP payload over IPv4.
+/// The allowed sizes of the largest datagram, in bytes: from a header, a connection ID, a tag and a useful
+/// piece of a message, up to the largest UDP payload over IPv4.
 pub(crate) const MTU_RANGE: RangeInclusive<usize> = 80..=65507;
 
-/// Issues the connection IDs that a side wants to receive (RFC 9146, RFC 9147 §9). An endpoint with many connections issues unique IDs
-/// and finds the connection of a datagram by them.
+/// Issues the connection IDs that a side wants to receive (RFC 9146, RFC 9147 §9). An endpoint with many
+/// connections issues unique IDs and finds the connection of a datagram by them.
 pub trait ConnectionIds: Send + Sync + fmt::Debug {
-    /// The length of all its IDs, in bytes, at most [`MAX_CONNECTION_ID`]. Zero if this side only sends the peer's IDs.
+    /// The length of all its IDs, in bytes, at most [`MAX_CONNECTION_ID`]. Zero if this side only sends the
+    /// peer's IDs.
     fn id_len(&self) -> usize;
 
     /// A new ID of this length.
@@ -33,10 +34,12 @@ pub trait ConnectionIds: Send + Sync + fmt::Debug {
     fn issue(&self) -> Result<Vec<u8>, Error>;
 }
 
-/// The longest connection ID that this side asks for, in bytes. The extension allows 255, but every datagram carries one.
+/// The longest connection ID that this side asks for, in bytes. The extension allows 255, but every datagram
+/// carries one.
 pub const MAX_CONNECTION_ID: usize = 32;
 
-/// Connection IDs that begin with the same bytes, by which a load balancer finds the node, and continue with random ones.
+/// Connection IDs that begin with the same bytes, by which a load balancer finds the node, and continue with
+/// random ones.
 #[derive(Clone)]
 pub struct NodeIds {
     node: Vec<u8>,
@@ -48,8 +51,8 @@ impl NodeIds {
     /// IDs of `len` bytes that begin with `node`.
     ///
     /// # Errors
-    /// [`Misuse::Config`] if `len` is above [`MAX_CONNECTION_ID`] or leaves no random byte, unless it is zero and `node`
-    /// empty.
+    /// [`Misuse::Config`] if `len` is above [`MAX_CONNECTION_ID`] or leaves no random byte, unless it is zero
+    /// and `node` empty.
     pub fn new(node: &[u8], len: usize, random: Arc<dyn SecureRandom>) -> Result<Self, Error> {
         let fits = len <= MAX_CONNECTION_ID && node.len() < len;
         if !(fits || (len == 0 && node.is_empty())) {
@@ -82,8 +85,8 @@ impl fmt::Debug for NodeIds {
     }
 }
 
-/// The keys that authenticate a server's cookies. Servers with the same keys accept each other's cookies. A server that replaces its
-/// key keeps the previous one for as long as a cookie lives, two minutes.
+/// The keys that authenticate a server's cookies. Servers with the same keys accept each other's cookies. A
+/// server that replaces its key keeps the previous one for as long as a cookie lives, two minutes.
 #[derive(Clone)]
 pub struct CookieKeys {
     current: Arc<Zeroizing<Vec<u8>>>,
@@ -175,8 +178,8 @@ pub struct Retransmission {
 }
 
 impl Retransmission {
-    /// The timeout of a flight is `first`, doubles with each retransmission, and stays at `longest`. A connection gives up after
-    /// `give_up` without progress.
+    /// The timeout of a flight is `first`, doubles with each retransmission, and stays at `longest`. A
+    /// connection gives up after `give_up` without progress.
     ///
     /// # Errors
     /// [`Misuse::Config`], unless 10 ms ≤ `first` ≤ `longest` ≤ `give_up` ≤ 1 day.
@@ -201,10 +204,11 @@ impl Retransmission {
         Self::new(first, self.longest, self.give_up).map(drop)
     }
 
-    /// Sets whether a connection waits for a timer before it answers what needs no answer at once: it acknowledges messages after
-    /// the handshake after a quarter of the timeout (RFC 9147 §7.1), and after an ACK of a part of a flight it sends the rest
-    /// when its timeout ends. The default is `false`. With `true`, a connection sends fewer datagrams, but recovers later from loss.
-    /// Only the runner of BoringSSL's conformance tests needs this setting.
+    /// Sets whether a connection waits for a timer before it answers what needs no answer at once: it
+    /// acknowledges messages after the handshake after a quarter of the timeout (RFC 9147 §7.1), and after an
+    /// ACK of a part of a flight it sends the rest when its timeout ends. The default is `false`. With
+    /// `true`, a connection sends fewer datagrams, but recovers later from loss. Only the runner of
+    /// BoringSSL's conformance tests needs this setting.
     #[doc(hidden)]
     #[must_use]
     pub const fn with_patience(mut self, on: bool) -> Self {
@@ -214,8 +218,8 @@ impl Retransmission {
 }
 
 impl Default for Retransmission {
-    /// From one second to one minute (RFC 9147 §5.8.1, RFC 6298 §2.5). The last retransmission leaves after 183 seconds, and the
-    /// connection gives up after 243.
+    /// From one second to one minute (RFC 9147 §5.8.1, RFC 6298 §2.5). The last retransmission leaves after
+    /// 183 seconds, and the connection gives up after 243.
     fn default() -> Self {
         Self {
             first: Duration::from_secs(1),

@@ -26,8 +26,8 @@ pub(crate) use profile::{ProfileSettings, ReadDetails, Tls12};
 pub(crate) use ranks::Ranks;
 pub use ssi::SsiMessages;
 
-/// Whether a server asks clients for a certificate or raw key. It never asks if a PSK authenticates the client. (Beside a PSK of
-/// [`crate::ProfileBuilder::tls_cert_with_extern_psk`], certificates authenticate.)
+/// Whether a server asks clients for a certificate or raw key. It never asks if a PSK authenticates the
+/// client. (Beside a PSK of [`crate::ProfileBuilder::tls_cert_with_extern_psk`], certificates authenticate.)
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum ClientAuth {
     /// The server does not ask.

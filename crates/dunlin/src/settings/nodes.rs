@@ -23,12 +23,13 @@ const LABEL: &[u8] = b"dunlin node of connection id 1";
 
 /// Hides the number of a node in connection IDs, under a key that the nodes share.
 ///
-/// An ID has 2 bytes with the number, masked by HMAC-SHA256 of 8 random bytes, which follow. To an observer without the key, all IDs are
-/// random, so a client with a fresh ID for each path (DTLS 1.3) cannot be followed by its node. This is the purpose of QUIC-LB
-/// (draft-ietf-quic-load-balancers), whose format is another one.
+/// An ID has 2 bytes with the number, masked by HMAC-SHA256 of 8 random bytes, which follow. To an observer
+/// without the key, all IDs are random, so a client with a fresh ID for each path (DTLS 1.3) cannot be
+/// followed by its node. This is the purpose of QUIC-LB (draft-ietf-quic-load-balancers), whose format is
+/// another one.
 ///
-/// An ID proves nothing: anyone can send bytes that lead to some node. A change of the first two bytes leads to another node, which has
-/// no such ID.
+/// An ID proves nothing: anyone can send bytes that lead to some node. A change of the first two bytes leads
+/// to another node, which has no such ID.
 ///
 /// # Examples
 /// ```

@@ -38,7 +38,8 @@ pub(crate) struct ProfileSettings {
     pub(crate) chain_algorithms: Vec<&'static dyn SignatureVerificationAlgorithm>,
     pub(crate) credentials: Vec<Credential>,
     pub(crate) trust: Verifiers,
-    /// Reads what this side keeps of a peer's leaf beside its names. A profile without it does not link the function.
+    /// Reads what this side keeps of a peer's leaf beside its names. A profile without it does not link the
+    /// function.
     pub(crate) x509_details: Option<ReadDetails>,
     /// Whether decentralised identities travel in messages of their own.
     pub(crate) ssi: SsiMessages,

@@ -2,20 +2,20 @@
 
 use crate::wire::CertificateType;
 
-/// Whether a profile uses `ssi_parameters` (docs/identity.md). With it, the messages VC and DID show decentralised identities, and DIDVerify
-/// proves their keys. It needs TLS 1.3 or DTLS 1.3.
+/// Whether a profile uses `ssi_parameters` (docs/identity.md). With it, the messages VC and DID show
+/// decentralised identities, and DIDVerify proves their keys. It needs TLS 1.3 or DTLS 1.3.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum SsiMessages {
     /// The profile does not use it. A verifiable credential is a certificate of the type 224.
     #[default]
     Off,
-    /// The profile uses it beside the certificate type 224, which wins for credentials where both sides know it. Bare identifiers have
-    /// only these messages.
+    /// The profile uses it beside the certificate type 224, which wins for credentials where both sides know
+    /// it. Bare identifiers have only these messages.
     Beside,
     /// The profile uses it in place of the certificate type 224.
     Alone,
-    /// As [`Self::Alone`], but as the public implementation of the paper expects it: the extension has the number 60, a server asks for
-    /// the kind of identity for which the client asks, and nothing is stapled.
+    /// As [`Self::Alone`], but as the public implementation of the paper expects it: the extension has the
+    /// number 60, a server asks for the kind of identity for which the client asks, and nothing is stapled.
     Links,
 }
 

@@ -22,7 +22,8 @@ macro_rules! wire_enum {
                 }
             }
 
-            /// The value with this name in the RFC's spelling, regardless of case; `None` for an unknown name.
+            /// The value with this name in the RFC's spelling, regardless of case; `None` for an unknown
+            /// name.
             pub fn from_name(name: &str) -> Option<Self> {
                 Self::ALL.iter().copied().find(|v| v.name().is_some_and(|n| n.eq_ignore_ascii_case(name)))
             }
@@ -103,7 +104,8 @@ wire_enum! {
         ACK = 26 => "ack",
         /// `return_routability_check` (RFC 9853 §4)
         RETURN_ROUTABILITY_CHECK = 27 => "return_routability_check",
-        /// `association_port` (docs/association-ports.md); no number of IANA's, and sent only to peers that know it
+        /// `association_port` (docs/association-ports.md); no number of IANA's, and sent only to peers that
+        /// know it
         ASSOCIATION_PORT = 30 => "association_port",
     }
 }
@@ -156,7 +158,8 @@ wire_enum! {
         KEY_UPDATE = 24 => "key_update",
         /// `compressed_certificate` (RFC 8879 §4)
         COMPRESSED_CERTIFICATE = 25 => "compressed_certificate",
-        /// `DID` (docs/identity.md); this and the next five have no number of IANA's, and are sent only to peers that know them
+        /// `DID` (docs/identity.md); this and the next five have no number of IANA's, and are sent only to
+        /// peers that know them
         DID = 30 => "DID",
         /// `VC` (docs/identity.md)
         VC = 31 => "VC",
@@ -318,8 +321,8 @@ wire_enum! {
         RSA_PKCS1_SHA256 = 0x0401 => "rsa_pkcs1_sha256",
         /// DSA with SHA-256, only in TLS 1.2 and for the laboratory
         DSA_SHA256 = 0x0402 => "dsa_sha256",
-        /// RSA PKCS#1 v1.5 with SHA-256 in a TLS 1.3 client's CertificateVerify, for keys in hardware without RSA-PSS
-        /// (draft-ietf-tls-tls13-pkcs1)
+        /// RSA PKCS#1 v1.5 with SHA-256 in a TLS 1.3 client's CertificateVerify, for keys in hardware without
+        /// RSA-PSS (draft-ietf-tls-tls13-pkcs1)
         RSA_PKCS1_SHA256_LEGACY = 0x0420 => "rsa_pkcs1_sha256_legacy",
         /// RSA PKCS#1 v1.5 with SHA-384, in certificates and in TLS 1.2
         RSA_PKCS1_SHA384 = 0x0501 => "rsa_pkcs1_sha384",
@@ -361,14 +364,15 @@ wire_enum! {
         RAW_PUBLIC_KEY = 2 => "RawPublicKey",
         /// A verifiable credential (draft-vesco-vcauthtls)
         VERIFIABLE_CREDENTIAL = 224 => "VerifiableCredential",
-        /// A bare decentralised identifier. It is no type on the wire: only the messages of ssi_parameters carry one (docs/identity.md)
+        /// A bare decentralised identifier. It is no type on the wire: only the messages of ssi_parameters
+        /// carry one (docs/identity.md)
         DECENTRALISED_IDENTIFIER = 255 => "DecentralisedIdentifier",
     }
 }
 
 wire_enum! {
-    /// A method of decentralised identifiers, with its number in did_methods (draft-vesco-vcauthtls). In ssi_parameters, the methods
-    /// of the numbers 0xff00 to 0xffff have their low byte (docs/identity.md).
+    /// A method of decentralised identifiers, with its number in did_methods (draft-vesco-vcauthtls). In
+    /// ssi_parameters, the methods of the numbers 0xff00 to 0xffff have their low byte (docs/identity.md).
     DidMethod: u16 {
         /// did:btcr
         BTCR = 0 => "did:btcr",
@@ -564,7 +568,8 @@ wire_enum! {
         KEY_SHARE = 51 => "key_share",
         /// RFC 9146, RFC 9147
         CONNECTION_ID = 54 => "connection_id",
-        /// `ssi_parameters` of its public implementation, only with [`crate::SsiMessages::Links`]: IANA has since assigned the number
+        /// `ssi_parameters` of its public implementation, only with [`crate::SsiMessages::Links`]: IANA has
+        /// since assigned the number
         SSI_PARAMETERS_LINKS = 60 => "ssi_parameters_links",
         /// RFC 9853
         RRC = 61 => "rrc",
@@ -633,7 +638,8 @@ impl DidMethod {
         Self::ALL.iter().copied().find(|method| method.method_name() == Some(method_name))
     }
 
-    /// Whether `did` can be an identifier of this method. Of a method that this crate does not know, any text can.
+    /// Whether `did` can be an identifier of this method. Of a method that this crate does not know, any text
+    /// can.
     pub(crate) fn may_have(self, did: &[u8]) -> bool {
         let Some(name) = self.method_name() else { return true };
         let rest = did.strip_prefix(b"did:").and_then(|did| did.strip_prefix(name.as_bytes()));
@@ -690,8 +696,8 @@ impl SignatureScheme {
         matches!(self, Self::RSA_PKCS1_SHA256 | Self::RSA_PKCS1_SHA384 | Self::RSA_PKCS1_SHA512)
     }
 
-    /// Whether TLS 1.3 allows the scheme in CertificateVerify. RSA PKCS#1 is for chains only, and TLS 1.3 has no DSA
-    /// (RFC 8446 §4.2.3).
+    /// Whether TLS 1.3 allows the scheme in CertificateVerify. RSA PKCS#1 is for chains only, and TLS 1.3 has
+    /// no DSA (RFC 8446 §4.2.3).
     pub(crate) fn signs_handshakes(self) -> bool {
         !self.is_rsa_pkcs1() && self != Self::DSA_SHA256
     }
@@ -707,7 +713,8 @@ impl SignatureScheme {
 mod tests {
     use super::*;
 
-    /// A number of datagrams or of another protocol version may get a name. Streams must not take its records for that.
+    /// A number of datagrams or of another protocol version may get a name. Streams must not take its records
+    /// for that.
     #[test]
     fn streams_have_four_types_of_records() {
         let types = (0..=u8::MAX).filter(|typ| ContentType(*typ).is_of_streams());

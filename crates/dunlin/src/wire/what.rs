@@ -2,7 +2,8 @@
 
 use super::{ContentType, ExtensionType, HandshakeType};
 
-/// The field, message or rule that an error is about. Each variant has a text and a number ([`crate::error::Code`]).
+/// The field, message or rule that an error is about. Each variant has a text and a number
+/// ([`crate::error::Code`]).
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum What {

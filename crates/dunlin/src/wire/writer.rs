@@ -4,8 +4,8 @@ use alloc::vec::Vec;
 
 use super::FieldTooLong;
 
-/// A growing message. The writer remembers a length that does not fit its prefix, and [`Writer::finish`] reports it:
-/// the engine never sends a truncated length.
+/// A growing message. The writer remembers a length that does not fit its prefix, and [`Writer::finish`]
+/// reports it: the engine never sends a truncated length.
 #[derive(Debug, Default)]
 pub(crate) struct Writer {
     bytes: Vec<u8>,
@@ -70,8 +70,8 @@ impl Writer {
         self.close(at, prefix);
     }
 
-    /// Begins a field whose length has `prefix` bytes. Writes 0xff… in place of the length until it is known, so that an
-    /// unfinished frame cannot parse. Returns the field's position for [`Self::close`].
+    /// Begins a field whose length has `prefix` bytes. Writes 0xff… in place of the length until it is known,
+    /// so that an unfinished frame cannot parse. Returns the field's position for [`Self::close`].
     pub(crate) fn open(&mut self, prefix: usize) -> usize {
         let at = self.bytes.len();
         self.bytes.resize(at + prefix, 0xff);

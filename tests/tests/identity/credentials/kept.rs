@@ -127,8 +127,8 @@ fn lists_of_an_issuer_count_again_when_it_has_removed_a_stolen_key() {
     judged(&removed, &credential, &kept.published_list(LIST, false, 9)).unwrap();
 }
 
-/// A holder may have fetched its list before the issuer has changed its document. Sessions, with which no list comes, go on with the list at
-/// hand; so does a full handshake.
+/// A holder may have fetched its list before the issuer has changed its document. Sessions, with which no
+/// list comes, go on with the list at hand; so does a full handshake.
 #[test]
 fn a_list_by_a_removed_key_says_nothing() {
     let ([removed, kept], device) = (with_two_keys(), Party::new(KeyType::P256));
@@ -157,8 +157,8 @@ fn of_two_lists_of_one_second_the_one_with_more_bits_stays_known() {
     assert_eq!(refusal.alert(), Alert::CERTIFICATE_EXPIRED, "{refusal}");
 }
 
-/// A list in a file of an issuer whose document a resolver has waits for that document. After a restart, no session or cache entry of a
-/// revoked credential goes on before the list was read.
+/// A list in a file of an issuer whose document a resolver has waits for that document. After a restart, no
+/// session or cache entry of a revoked credential goes on before the list was read.
 #[test]
 fn a_waiting_list_ends_sessions_and_cache_entries() {
     for cached in [false, true] {
@@ -190,7 +190,8 @@ fn a_waiting_list_ends_sessions_and_cache_entries() {
                 if cached { end.is_peer_cached() } else { end.is_resumed() }
             };
             assert_eq!([connected(), connected()], [false, true]);
-            // Without the issuer's document, the verdict is unknown, and the full handshake lacks the document.
+            // Without the issuer's document, the verdict is unknown, and the full handshake lacks the
+            // document.
             let at_hand = if is_at_hand { known() } else { cache() };
             let restarted = ServerConfig::clone(&first).with_trust(verifier(at_hand, true, 50));
             let restarted = Arc::new(restarted.unwrap());

@@ -29,8 +29,8 @@ fn refuses_deactivated_and_outdated_identifiers() {
     Pair::new(&client(profile(trust(verifier(&known)), vec![own])), &server).connect().unwrap();
 }
 
-/// What this side hears of an issuer counts as what it hears of a peer: a rotation or deactivation ends its credentials, and what it has
-/// resolved to counts for a limited time.
+/// What this side hears of an issuer counts as what it hears of a peer: a rotation or deactivation ends its
+/// credentials, and what it has resolved to counts for a limited time.
 #[test]
 fn refuses_deactivated_and_outdated_issuers() {
     let (issuer, device) = (Party::named("did:web:issuer.example"), Party::new(KeyType::P256));
@@ -131,7 +131,8 @@ fn a_resolved_issuer_counts_with_its_latest_document() {
     let second = judged(rotated.issue(&device, unchanged), None).unwrap();
     let beliefs = [&second, &first].map(|verified| belief(&verifier(), verified));
     assert_eq!(beliefs, [Belief::Holds, Belief::Ended]);
-    // A list by the previous key is forgotten. That it was there is not: only a later one by the new key counts.
+    // A list by the previous key is forgotten. That it was there is not: only a later one by the new key
+    // counts.
     let remembers = verifier();
     remembers.update_status(|lists| lists.insert(issuer.list(false, 60))).unwrap();
     let entry = [CertificateDer::from(rotated.issue(&device, with_status))];

@@ -1,4 +1,5 @@
-//! Status lists that the holder sends beside its credential, so that the peer needs none at hand and no network.
+//! Status lists that the holder sends beside its credential, so that the peer needs none at hand and no
+//! network.
 
 use dunlin::SsiMessages;
 use dunlin_identity::credential::status::{StatusError, write_staple};
@@ -48,7 +49,8 @@ fn accepts_a_stapled_status_without_a_list_at_hand() {
     }
 }
 
-/// The list that is at hand counts where the holder's is older, and the holder's where it is newer: also for the credentials of others.
+/// The list that is at hand counts where the holder's is older, and the holder's where it is newer: also for
+/// the credentials of others.
 #[test]
 fn the_newest_list_counts() {
     let (issuer, device) = (Party::new(KeyType::P256), Party::new(KeyType::P256));
@@ -139,7 +141,8 @@ fn a_holding_takes_the_lists_of_its_credential() {
     assert_eq!(long, StatusError::Staple.into());
 }
 
-/// An abbreviated handshake carries no list, and ends when a newer one that anybody sends revokes the credential.
+/// An abbreviated handshake carries no list, and ends when a newer one that anybody sends revokes the
+/// credential.
 #[test]
 fn a_cached_credential_needs_no_list() {
     let (issuer, device, hub) =
@@ -165,8 +168,8 @@ fn a_cached_credential_needs_no_list() {
     assert_eq!(error.alert(), Some(Alert::CERTIFICATE_REVOKED), "{error}");
 }
 
-/// A verifier keeps neither a list by a key that the profile excludes, nor the lists of a peer that it refuses for another reason than its
-/// revocation.
+/// A verifier keeps neither a list by a key that the profile excludes, nor the lists of a peer that it
+/// refuses for another reason than its revocation.
 #[test]
 fn keeps_lists_only_after_all_checks() {
     let (first, second) = (Party::named("did:web:issuer.example"), key(KeyType::Ed25519));

@@ -1,4 +1,5 @@
-//! Whether a registry answers: only its silence makes older proofs count, so only an attacker who keeps all answers away can bring it about.
+//! Whether a registry answers: only its silence makes older proofs count, so only an attacker who keeps all
+//! answers away can bring it about.
 
 use std::time::Duration;
 
@@ -44,7 +45,8 @@ fn without_a_watch_nothing_is_silent() {
     assert!(!documents.is_silent());
 }
 
-/// Also one that this side refuses: a registry, or a web server in front of it, that shows an old state does not make older proofs count.
+/// Also one that this side refuses: a registry, or a web server in front of it, that shows an old state does
+/// not make older proofs count.
 #[test]
 fn every_checkpoint_that_the_registry_has_signed_is_an_answer() {
     let (mut registry, device, other) = (Registry::new(), Holder::new(), Holder::new());

@@ -1,4 +1,5 @@
-//! Random histories of a registry, an issuer, holders and a server: full, cached, resumed, restarted and thawed connections give one verdict.
+//! Random histories of a registry, an issuer, holders and a server: full, cached, resumed, restarted and
+//! thawed connections give one verdict.
 //!
 //! `DUNLIN_HISTORIES` is their number, and `DUNLIN_HISTORY` the only one to run, by its seed.
 
@@ -135,7 +136,8 @@ struct World {
 }
 
 impl World {
-    /// The number decides whether the server has a list of peers, or the root over one, and whether the issuer has two keys.
+    /// The number decides whether the server has a list of peers, or the root over one, and whether the
+    /// issuer has two keys.
     fn new(number: u64) -> Self {
         let (mut issuer, holders): (_, Vec<_>) =
             (Authority::new(), (0..=HOLDERS).map(|_| Holder::new()).collect());
@@ -232,7 +234,8 @@ enum Way {
 
 const WAYS: [Way; 3] = [Way::Full, Way::Resumed, Way::Cached];
 
-/// A client with the key, proof, credential and list of one moment. Later it may be a thief who has stolen them.
+/// A client with the key, proof, credential and list of one moment. Later it may be a thief who has stolen
+/// them.
 struct Client {
     holder: usize,
     sequence: u64,
@@ -639,7 +642,8 @@ impl History {
         if is_accepted {
             self.facts.sequence[holder] = client.sequence;
         }
-        // A list by a key that the issuer has removed says nothing, nor does one by a key of a document that the server has not seen.
+        // A list by a key that the issuer has removed says nothing, nor does one by a key of a document that
+        // the server has not seen.
         if is_accepted && self.has_key(&client.methods[1]) {
             for (number, revoked) in self.facts.revoked.iter_mut().enumerate() {
                 *revoked |= client.bits.get(number as u64).unwrap();
@@ -695,8 +699,9 @@ impl History {
         self.server.verifier.still_believes(peer, clock(self.world.now))
     }
 
-    /// An association of this client goes on, unless the server knows better; or until the answer in the background says so. `before` is
-    /// what the server knew before the client has come again, and `is_accepted` what has come of that.
+    /// An association of this client goes on, unless the server knows better; or until the answer in the
+    /// background says so. `before` is what the server knew before the client has come again, and
+    /// `is_accepted` what has come of that.
     fn thaw(&mut self, at: usize, before: Belief, is_accepted: bool) {
         let Some((bytes, peer)) = &self.clients[at].frozen else { return };
         let is_current = self.has_current_issuer(peer);
@@ -726,7 +731,8 @@ impl History {
         }
     }
 
-    /// Whether the server knows no later document of the issuer than the one behind this association, which ends with another document.
+    /// Whether the server knows no later document of the issuer than the one behind this association, which
+    /// ends with another document.
     fn has_current_issuer(&self, peer: &PeerIdentity) -> bool {
         let (document, sequence) = CredentialIdentity::of(peer).unwrap().issuer_document.unwrap();
         self.server.documents.standing(&self.server.issuer, &document, sequence) != Standing::Outdated

@@ -24,8 +24,9 @@ use crate::tls::lists;
 
 /// Give a DID a new key.
 ///
-/// A did:dunlin keeps its name: its next key becomes the current one, and it commits to another next key. With --new-id, a new DID takes
-/// the place of the old one, which is deactivated if it is a did:dunlin, and a credential about it is issued again.
+/// A did:dunlin keeps its name: its next key becomes the current one, and it commits to another next key.
+/// With --new-id, a new DID takes the place of the old one, which is deactivated if it is a did:dunlin, and a
+/// credential about it is issued again.
 #[derive(ClapArgs)]
 #[command(after_help = "\
 Examples:
@@ -51,7 +52,8 @@ pub(super) struct Update {
     /// The file for the credential about the new DID.
     #[arg(long, value_name = "FILE", requires = "vc")]
     vc_out: Option<PathBuf>,
-    /// The status list of the old credential, which is revoked there. The new credential gets another place in it.
+    /// The status list of the old credential, which is revoked there. The new credential gets another place
+    /// in it.
     #[arg(long, value_name = "FILE", requires = "vc")]
     status_list: Option<PathBuf>,
     #[command(flatten)]
@@ -61,7 +63,8 @@ pub(super) struct Update {
 /// The registry of a did:dunlin.
 #[derive(ClapArgs)]
 struct Registry {
-    /// The registry of a did:dunlin, to publish the change there. Without it, bring the operations there later, with `publish`.
+    /// The registry of a did:dunlin, to publish the change there. Without it, bring the operations there
+    /// later, with `publish`.
     #[arg(long, value_name = "URL", requires = "registry_key", help_heading = "Registry")]
     registry: Option<String>,
     #[command(flatten)]
@@ -197,7 +200,8 @@ pub(super) fn deactivate(args: &Deactivate, out: &mut dyn Write) -> Result<(), E
     Ok(())
 }
 
-/// Excludes other runs, whose operations would follow the same one, until the operation is written and published.
+/// Excludes other runs, whose operations would follow the same one, until the operation is written and
+/// published.
 fn lock(directory: &Path) -> Result<File, Error> {
     files::lock_directory_of(&directory.join(OPERATIONS))
 }

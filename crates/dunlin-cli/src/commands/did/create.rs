@@ -24,7 +24,8 @@ use crate::tls::lists;
 
 /// Make a DID with a new key, in a new directory, and print it.
 ///
-/// With the URL of a registry, a did:dunlin is published there, too. Without it, bring its operations there later, with `publish`.
+/// With the URL of a registry, a did:dunlin is published there, too. Without it, bring its operations there
+/// later, with `publish`.
 #[derive(ClapArgs)]
 #[command(after_help = "\
 Examples:
@@ -35,7 +36,8 @@ pub(super) struct Create {
     /// The method.
     #[arg(long, value_enum, default_value = "key")]
     method: MethodName,
-    /// The registry that orders the operations of a did:dunlin: its URL to publish the DID there, or its origin alone.
+    /// The registry that orders the operations of a did:dunlin: its URL to publish the DID there, or its
+    /// origin alone.
     #[arg(long, value_name = "URL|ORIGIN", required_if_eq("method", "dunlin"))]
     registry: Option<String>,
     #[command(flatten)]
@@ -150,7 +152,8 @@ impl New {
         // A DID of another method leaves none there.
         all.extend([document_file.as_path(), operations_file.as_path()]);
         files::check_new(&all, existing)?;
-        // `update` takes an existing next key for that of an attempt that was interrupted. One of an earlier DID may be in other hands.
+        // `update` takes an existing next key for that of an attempt that was interrupted. One of an earlier
+        // DID may be in other hands.
         let mut others = key_files(directory)?;
         others.extend([directory.join(RECOVERY)].into_iter().filter(|file| file.symlink_metadata().is_ok()));
         others.retain(|file| !keys.contains(file));

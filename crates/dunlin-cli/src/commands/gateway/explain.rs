@@ -50,15 +50,15 @@ pub(crate) struct Args {
     /// The listener of the gateway's configuration, if its listeners have several policies.
     #[arg(long, value_name = "NAME")]
     listener: Option<String>,
-    /// The client authenticates by this certificate or public key, in PEM. It is not verified. issuer_key is known if the file also has
-    /// the certificate of its issuer.
+    /// The client authenticates by this certificate or public key, in PEM. It is not verified. issuer_key is
+    /// known if the file also has the certificate of its issuer.
     #[arg(long, value_name = "FILE", conflicts_with = "psk_identity")]
     cert: Option<PathBuf>,
     /// The client authenticates by the pre-shared key of this identity.
     #[arg(long, value_name = "IDENTITY")]
     psk_identity: Option<String>,
-    /// The client's ClientHello: a capture (pcap or pcapng), whose ClientHellos are all explained, or records or a handshake message,
-    /// as a file or in hexadecimal digits.
+    /// The client's ClientHello: a capture (pcap or pcapng), whose ClientHellos are all explained, or records
+    /// or a handshake message, as a file or in hexadecimal digits.
     #[arg(long, value_name = "FILE|HEX")]
     hello: Option<PathBuf>,
     /// The client's address. By default, that in the capture.
@@ -147,7 +147,8 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
     Ok(())
 }
 
-/// The file of the policy: the argument, or the one that it names as a gateway's configuration, with the listeners of the configuration.
+/// The file of the policy: the argument, or the one that it names as a gateway's configuration, with the
+/// listeners of the configuration.
 fn subject(args: &Args) -> Result<(Option<PathBuf>, Vec<ListenerConfig>), Error> {
     let path = &args.config;
     if !Config::is_at(path) {
@@ -188,7 +189,8 @@ fn subject(args: &Args) -> Result<(Option<PathBuf>, Vec<ListenerConfig>), Error>
     }
 }
 
-/// Listeners that treat every client alike, apart from their routes. A policy without listeners has one group, which is empty.
+/// Listeners that treat every client alike, apart from their routes. A policy without listeners has one
+/// group, which is empty.
 struct Group<'a> {
     listeners: Vec<&'a ListenerConfig>,
 }
@@ -231,8 +233,8 @@ impl<'a> Group<'a> {
         })
     }
 
-    /// The client with the pre-shared key of this identity. The listeners look up to which device the key belongs; without listeners, that
-    /// is unknown.
+    /// The client with the pre-shared key of this identity. The listeners look up to which device the key
+    /// belongs; without listeners, that is unknown.
     fn client_with_psk(&self, identity: &[u8]) -> Client {
         if self.listeners.is_empty() {
             let mut client = Client::with_psk(identity, None);
@@ -252,7 +254,8 @@ fn explain(
 ) -> Explained {
     let (from, info) = (hello.0, hello.1.clone().unwrap_or_default());
     let address = args.address.or(from.map(|from| from.ip()));
-    // Without a server's keys, a name that is text is taken for a pre-shared key, and anything else for a ticket that does not open.
+    // Without a server's keys, a name that is text is taken for a pre-shared key, and anything else for a
+    // ticket that does not open.
     let is_text =
         |name: &&Vec<u8>| std::str::from_utf8(name).is_ok_and(|text| !text.contains(char::is_control));
     let mut names: Vec<&[u8]> = info.psk_identities.iter().filter(is_text).map(Vec::as_slice).collect();

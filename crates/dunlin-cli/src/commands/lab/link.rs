@@ -14,9 +14,10 @@ use crate::error::Error;
 
 /// Join two network namespaces by a line with delay, jitter, loss, a rate and cuts, until Ctrl-C.
 ///
-/// The command makes a TUN device in each namespace and carries packets between them. It works on kernels without netem, and
-/// is exact to a fraction of a millisecond, because it runs with real-time priority if permitted. The values apply to each
-/// direction. The devices vanish when the command ends, even if it is killed.
+/// The command makes a TUN device in each namespace and carries packets between them. It works on kernels
+/// without netem, and is exact to a fraction of a millisecond, because it runs with real-time priority if
+/// permitted. The values apply to each direction. The devices vanish when the command ends, even if it is
+/// killed.
 #[derive(ClapArgs)]
 #[command(after_help = "\
 Examples:

@@ -19,8 +19,8 @@ const MAX_FILES: usize = 64;
 
 /// Make a page of experiment results: plots, and tables with the paper's figures.
 ///
-/// The page is one HTML file, report.html, which needs no other file, no network and no script. It has a section for each
-/// JSON file of `dunlin lab run … --json`, with the command that repeats it.
+/// The page is one HTML file, report.html, which needs no other file, no network and no script. It has a
+/// section for each JSON file of `dunlin lab run … --json`, with the command that repeats it.
 #[derive(ClapArgs)]
 #[command(after_help = "\
 Examples:

@@ -22,8 +22,8 @@ pub(crate) struct List {
 
 /// Run an experiment, and print a table of its results.
 ///
-/// Progress goes to stderr; without a terminal, at most one line a second. The namespaces, devices and processes of the
-/// experiment vanish when it ends, even if it is killed.
+/// Progress goes to stderr; without a terminal, at most one line a second. The namespaces, devices and
+/// processes of the experiment vanish when it ends, even if it is killed.
 #[derive(ClapArgs)]
 #[command(after_help = "\
 Examples:
@@ -40,10 +40,12 @@ pub(crate) struct Run {
     /// existing file. Its directory is created if missing.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Write a capture of each case to a directory, for `dunlin explain` or Wireshark. The directory is created if missing.
+    /// Write a capture of each case to a directory, for `dunlin explain` or Wireshark. The directory is
+    /// created if missing.
     #[arg(long, value_name = "DIR")]
     pcap: Option<PathBuf>,
-    /// Run once, with only the cases that have a target value: one to two minutes, four for handover on real sockets.
+    /// Run once, with only the cases that have a target value: one to two minutes, four for handover on real
+    /// sockets.
     #[arg(long)]
     quick: bool,
     /// The number of measurements of each case.

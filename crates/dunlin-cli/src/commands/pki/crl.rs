@@ -14,8 +14,9 @@ use crate::files::{self, Access, Existing};
 
 /// Revoke certificates: make or renew an authority's CRL (certificate revocation list).
 ///
-/// An existing CRL keeps its entries and gets the next number. Without --revoke it is only renewed. Give the new file to
-/// every peer that checks revocation: `dunlin client`, `server` and `pki verify` take it as --CRL.
+/// An existing CRL keeps its entries and gets the next number. Without --revoke it is only renewed. Give the
+/// new file to every peer that checks revocation: `dunlin client`, `server` and `pki verify` take it as
+/// --CRL.
 #[derive(ClapArgs)]
 #[command(after_help = "\
 Examples:

@@ -69,7 +69,8 @@ pub(super) struct Leaf {
     /// The holder's common name or distinguished name. Give host names as --san.
     #[arg(long = "name", visible_alias = "subject", value_name = "NAME|DN", value_parser = subject)]
     subject: Option<Subject>,
-    /// A subject alternative name: DNS:host, IP:address or URI:uri, or the name without a prefix. May be repeated.
+    /// A subject alternative name: DNS:host, IP:address or URI:uri, or the name without a prefix. May be
+    /// repeated.
     #[arg(long = "san", value_name = "NAME", value_parser = alt_name)]
     names: Vec<AltName>,
     /// Make a certificate for TLS servers only [default: servers and clients].
@@ -113,8 +114,8 @@ pub(super) struct RawKey {
 
 /// Make a whole tree at once: root, intermediate, server and client.
 ///
-/// Writes a .pem and a .key file for each of root, intermediate, server and client. server.pem and client.pem also hold
-/// the intermediate certificate. root.pem is the trust anchor of both sides.
+/// Writes a .pem and a .key file for each of root, intermediate, server and client. server.pem and client.pem
+/// also hold the intermediate certificate. root.pem is the trust anchor of both sides.
 #[derive(ClapArgs)]
 #[command(
     visible_alias = "tree",
@@ -149,7 +150,8 @@ struct AuthorityArgs {
     /// The authority's name: a common name, or a distinguished name such as "CN=Root,O=Example".
     #[arg(long = "name", visible_alias = "subject", value_name = "NAME|DN", value_parser = subject)]
     subject: Subject,
-    /// How many further authorities may stand between this one and a leaf [default: as many as its issuer allows].
+    /// How many further authorities may stand between this one and a leaf [default: as many as its issuer
+    /// allows].
     #[arg(long, value_name = "N")]
     path_len: Option<u8>,
     #[command(flatten)]
@@ -209,8 +211,8 @@ impl KeyArg {
 
 #[derive(ClapArgs)]
 struct Lean {
-    /// Make the smallest certificate that common TLS stacks accept, for slow links. It has no key identifiers, so `openssl
-    /// verify -x509_strict` refuses it.
+    /// Make the smallest certificate that common TLS stacks accept, for slow links. It has no key
+    /// identifiers, so `openssl verify -x509_strict` refuses it.
     #[arg(long)]
     lean: bool,
 }
@@ -223,8 +225,8 @@ impl Lean {
 
 #[derive(ClapArgs)]
 struct Chain {
-    /// Write the new certificate only. Without this option its issuers' certificates follow, except the root: the chain
-    /// that a TLS peer sends.
+    /// Write the new certificate only. Without this option its issuers' certificates follow, except the root:
+    /// the chain that a TLS peer sends.
     #[arg(long)]
     no_chain: bool,
 }
@@ -244,8 +246,8 @@ struct Times {
     /// When the validity ends, in the same form.
     #[arg(long, value_name = "TIME", value_parser = parse_time, conflicts_with = "days")]
     not_after: Option<SystemTime>,
-    /// For how many days the certificate is valid [default: 3650 for a root, 1825 for an intermediate authority, 365 for a
-    /// leaf, but not longer than its issuer].
+    /// For how many days the certificate is valid [default: 3650 for a root, 1825 for an intermediate
+    /// authority, 365 for a leaf, but not longer than its issuer].
     #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..))]
     days: Option<u32>,
 }
@@ -274,7 +276,8 @@ struct Force {
 
 #[derive(ClapArgs)]
 struct Output {
-    /// The directory for the certificate and its key. The files are named after the command, e.g. ca.pem and ca.key.
+    /// The directory for the certificate and its key. The files are named after the command, e.g. ca.pem and
+    /// ca.key.
     #[arg(long, value_name = "DIR", default_value = ".")]
     out: PathBuf,
     /// The file for the certificate, instead of the one in DIR.
@@ -328,7 +331,8 @@ impl Targets {
     }
 }
 
-/// Creates `directory` if one of `files` goes into it, and checks that all can be written. Other directories must exist.
+/// Creates `directory` if one of `files` goes into it, and checks that all can be written. Other directories
+/// must exist.
 fn prepare_directory(directory: &Path, files: &[&Path]) -> Result<(), Error> {
     if files.iter().any(|file| file.parent() == Some(directory)) {
         files::create_directory(directory)?;

@@ -19,9 +19,9 @@ use crate::tls::crl;
 
 /// Verify that a chain leads to a trusted root.
 ///
-/// Prints whether the certificate suits a server, a client or both. One of the two is enough unless --server, --client or
-/// --name demands more. With --CRL, no certificate of the chain may be revoked. The certificate's key must be long enough, and
-/// its keyUsage must allow signatures.
+/// Prints whether the certificate suits a server, a client or both. One of the two is enough unless --server,
+/// --client or --name demands more. With --CRL, no certificate of the chain may be revoked. The certificate's
+/// key must be long enough, and its keyUsage must allow signatures.
 #[derive(ClapArgs)]
 #[command(after_help = "\
 Examples:

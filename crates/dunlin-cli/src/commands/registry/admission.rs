@@ -16,8 +16,9 @@ use crate::files;
 /// Who may create DIDs.
 #[derive(ClapArgs)]
 pub(super) struct Admit {
-    /// Let only the DIDs in this file be created, one on each line; the file is read again when it changes [default: let strangers create
-    /// DIDs]. `dunlin did create` without --registry-key prints a DID before `dunlin did publish` brings it to the registry.
+    /// Let only the DIDs in this file be created, one on each line; the file is read again when it changes
+    /// [default: let strangers create DIDs]. `dunlin did create` without --registry-key prints a DID before
+    /// `dunlin did publish` brings it to the registry.
     #[arg(long, value_name = "FILE")]
     admit: Option<PathBuf>,
 }

@@ -14,8 +14,9 @@ use crate::tls::lists;
 
 /// Fetch the newest checkpoint of a registry, verify it, and print it.
 ///
-/// A checkpoint is what the registry states about its log and the states of all DIDs. Keep the newest one: with --since, this command
-/// proves that the log still begins with what it was then, so the registry cannot show you a second history.
+/// A checkpoint is what the registry states about its log and the states of all DIDs. Keep the newest one:
+/// with --since, this command proves that the log still begins with what it was then, so the registry cannot
+/// show you a second history.
 #[derive(ClapArgs)]
 #[command(after_help = "\
 Examples:

@@ -15,9 +15,11 @@ use crate::did::now_s;
 use crate::error::{Error, count};
 use crate::files::{self, Access, Existing};
 
-/// Replay the whole log of a registry, and compare the database, every root and the given checkpoints with the result.
+/// Replay the whole log of a registry, and compare the database, every root and the given checkpoints with
+/// the result.
 ///
-/// It also works while the registry runs. The database of a replica has no signatures: give a checkpoint that its nodes have proven.
+/// It also works while the registry runs. The database of a replica has no signatures: give a checkpoint that
+/// its nodes have proven.
 #[derive(ClapArgs)]
 #[command(after_help = "\
 Examples:
@@ -33,8 +35,8 @@ pub(super) struct Audit {
 
 /// Copy the database of a registry into a new file, also while the registry runs.
 ///
-/// The copy has no secret. Keep registry.key and registry.pub elsewhere, too: without the key there is no registry. A replica has
-/// genesis.json instead.
+/// The copy has no secret. Keep registry.key and registry.pub elsewhere, too: without the key there is no
+/// registry. A replica has genesis.json instead.
 #[derive(ClapArgs)]
 #[command(after_help = "\
 Examples:
@@ -49,9 +51,10 @@ pub(super) struct Backup {
 
 /// Make a registry's database from a backup, after an audit.
 ///
-/// The directory has the registry's registry.key and registry.pub, and no database. That of a replica has genesis.json; its CometBFT node then
-/// brings the blocks that the backup lacks. Give the newest checkpoint that others have, of a client,
-/// a mirror or a witness: a backup without all published operations would make the registry sign a second history.
+/// The directory has the registry's registry.key and registry.pub, and no database. That of a replica has
+/// genesis.json; its CometBFT node then brings the blocks that the backup lacks. Give the newest checkpoint
+/// that others have, of a client, a mirror or a witness: a backup without all published operations would make
+/// the registry sign a second history.
 #[derive(ClapArgs)]
 #[command(after_help = "\
 Examples:
@@ -62,7 +65,8 @@ pub(super) struct Restore {
     /// A checkpoint that the registry has published (`dunlin registry checkpoint`). May be repeated.
     #[arg(long, value_name = "FILE", required_unless_present = "unpublished")]
     checkpoint: Vec<PathBuf>,
-    /// Nobody has any checkpoint that is newer than the backup. If that is wrong, verifiers will refuse the registry for ever.
+    /// Nobody has any checkpoint that is newer than the backup. If that is wrong, verifiers will refuse the
+    /// registry for ever.
     #[arg(long)]
     unpublished: bool,
     /// The directory of the registry.
@@ -70,7 +74,8 @@ pub(super) struct Restore {
     out: PathBuf,
 }
 
-/// Write the log into a directory as tiles (C2SP tlog-tiles), which any web server can serve and any mirror can check.
+/// Write the log into a directory as tiles (C2SP tlog-tiles), which any web server can serve and any mirror
+/// can check.
 ///
 /// It also works while the registry runs. A second export adds what is new.
 #[derive(ClapArgs)]

@@ -131,7 +131,8 @@ impl Place {
         self.directory.join("genesis.json")
     }
 
-    /// The trust that verifiers have in this registry: in the keys of registry.pub, or in the validators of a replica's chain.
+    /// The trust that verifiers have in this registry: in the keys of registry.pub, or in the validators of a
+    /// replica's chain.
     fn trust(&self) -> Result<RegistryTrust, Error> {
         let (public, genesis) = (self.public(), self.genesis());
         let is_replica = !public.exists() && genesis.exists();

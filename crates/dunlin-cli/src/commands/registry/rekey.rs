@@ -15,9 +15,10 @@ use crate::files::{self, Access, Existing};
 
 /// Replace the key of a registry, in two steps.
 ///
-/// The first step makes a new key (next.key) and adds its lines to registry.pub. Restart the registry, which then signs with both keys, and
-/// give registry.pub to all verifiers and witnesses. When all of them have it, --finish removes the old key. A registry whose key was
-/// stolen needs another origin: its thief can sign whatever the log says.
+/// The first step makes a new key (next.key) and adds its lines to registry.pub. Restart the registry, which
+/// then signs with both keys, and give registry.pub to all verifiers and witnesses. When all of them have it,
+/// --finish removes the old key. A registry whose key was stolen needs another origin: its thief can sign
+/// whatever the log says.
 #[derive(ClapArgs)]
 #[command(after_help = "\
 Examples:

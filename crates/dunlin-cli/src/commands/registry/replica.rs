@@ -21,8 +21,8 @@ use crate::stop::Stop;
 
 /// Run a replica of a registry that several operators share.
 ///
-/// Each operator runs a CometBFT node (0.38), and a replica beside it. The nodes agree on the order of the operations. Clients trust the
-/// validators of the chain: give them its genesis file as --registry-key.
+/// Each operator runs a CometBFT node (0.38), and a replica beside it. The nodes agree on the order of the
+/// operations. Clients trust the validators of the chain: give them its genesis file as --registry-key.
 #[derive(ClapArgs)]
 #[command(after_help = "\
 Examples:
@@ -40,10 +40,12 @@ enum Command {
     Run(Run),
 }
 
-/// Make an empty replica in a new directory, and print what belongs into the configuration of its CometBFT node.
+/// Make an empty replica in a new directory, and print what belongs into the configuration of its CometBFT
+/// node.
 #[derive(ClapArgs)]
 struct Init {
-    /// The genesis file that all nodes share: chain_id, the validators, and in app_state the origin of the registry.
+    /// The genesis file that all nodes share: chain_id, the validators, and in app_state the origin of the
+    /// registry.
     #[arg(long, value_name = "FILE")]
     genesis: PathBuf,
     /// The directory, which is created.
@@ -53,7 +55,8 @@ struct Init {
 
 /// Work with a CometBFT node, and serve the registry over HTTPS.
 ///
-/// The log goes to stderr. Ctrl-C and SIGTERM stop the replica after the requests in progress. Restart it to use a new certificate.
+/// The log goes to stderr. Ctrl-C and SIGTERM stop the replica after the requests in progress. Restart it to
+/// use a new certificate.
 #[derive(ClapArgs)]
 struct Run {
     /// The directory of the replica.
@@ -62,10 +65,12 @@ struct Run {
     listen: Listen,
     #[command(flatten)]
     admit: Admit,
-    /// The socket on which CometBFT reaches the replica (proxy_app in its configuration) [default: app.sock in the directory].
+    /// The socket on which CometBFT reaches the replica (proxy_app in its configuration) [default: app.sock
+    /// in the directory].
     #[arg(long, value_name = "PATH")]
     application: Option<PathBuf>,
-    /// The socket on which the replica reaches CometBFT (laddr in the section rpc) [default: rpc.sock in the directory].
+    /// The socket on which the replica reaches CometBFT (laddr in the section rpc) [default: rpc.sock in the
+    /// directory].
     #[arg(long, value_name = "PATH")]
     rpc: Option<PathBuf>,
 }

@@ -30,7 +30,8 @@ const WITNESS_PERIOD: Duration = Duration::from_secs(1);
 
 /// Serve a registry over HTTPS: its interface for programs, its log for mirrors, and a page for people.
 ///
-/// The log goes to stderr. Ctrl-C and SIGTERM stop the registry after the requests in progress. Restart it to use a new certificate.
+/// The log goes to stderr. Ctrl-C and SIGTERM stop the registry after the requests in progress. Restart it to
+/// use a new certificate.
 #[derive(ClapArgs)]
 #[command(after_help = "\
 Examples:
@@ -45,8 +46,8 @@ pub(super) struct Serve {
     listen: Listen,
     #[command(flatten)]
     admit: Admit,
-    /// A witness or a `dunlin registry watch` that cosigns each checkpoint: its submission prefix (C2SP tlog-witness). Its key is in
-    /// registry.pub. May be repeated.
+    /// A witness or a `dunlin registry watch` that cosigns each checkpoint: its submission prefix (C2SP
+    /// tlog-witness). Its key is in registry.pub. May be repeated.
     #[arg(long, value_name = "URL")]
     witness: Vec<String>,
     /// The authorities of the witnesses' HTTPS servers [default: those of this machine].

@@ -25,10 +25,11 @@ use crate::tls::identity;
 
 /// Watch a registry: replay its log, and cosign only what follows from the operations.
 ///
-/// A watch is a witness that checks more than that the log grows: every operation, and every root of the state map. Its log names the first
-/// entry that does not follow, and the DID, or another history that the registry has signed. The signed checkpoints stay in the directory of the
-/// watch as evidence. Put the line that `init` prints into registry.pub: verifiers then accept no state of a DID that a
-/// watch has not derived. Run it on another machine than the registry.
+/// A watch is a witness that checks more than that the log grows: every operation, and every root of the
+/// state map. Its log names the first entry that does not follow, and the DID, or another history that the
+/// registry has signed. The signed checkpoints stay in the directory of the watch as evidence. Put the line
+/// that `init` prints into registry.pub: verifiers then accept no state of a DID that a watch has not
+/// derived. Run it on another machine than the registry.
 #[derive(ClapArgs)]
 #[command(after_help = "\
 Examples:
@@ -63,8 +64,8 @@ struct Init {
 
 /// Follow a registry, and answer its requests for signatures over HTTPS.
 ///
-/// The log goes to stderr. What is verified stays in the directory. Ctrl-C and SIGTERM stop the watch. Restart it to use a new certificate, or
-/// after the registry has got another key.
+/// The log goes to stderr. What is verified stays in the directory. Ctrl-C and SIGTERM stop the watch.
+/// Restart it to use a new certificate, or after the registry has got another key.
 #[derive(ClapArgs)]
 struct Run {
     /// The directory of the watch.

@@ -79,8 +79,9 @@ impl Server {
         Ok(Listener::Udp(endpoint))
     }
 
-    /// Thaws the associations of the previous process. The server does not start if its user can mend the failure, except if it only
-    /// believes none of the clients. A file that can no longer be thawed is set aside.
+    /// Thaws the associations of the previous process. The server does not start if its user can mend the
+    /// failure, except if it only believes none of the clients. A file that can no longer be thawed is set
+    /// aside.
     async fn thaw(self: Arc<Self>) -> Result<Vec<Box<DtlsConnection>>, Error> {
         let Some(frozen) = self.frozen.clone() else { return Ok(Vec::new()) };
         let server = self.clone();

@@ -119,7 +119,8 @@ pub(super) fn gave_way(why: GivesWay) -> Explanation {
 pub(super) struct Refusals(Mutex<HashMap<&'static str, (Instant, u64)>>);
 
 impl Refusals {
-    /// Notes a refused client. Returns how many earlier ones the log has left out, if it is to have a line now.
+    /// Notes a refused client. Returns how many earlier ones the log has left out, if it is to have a line
+    /// now.
     pub(super) fn note(&self, limit: Limit, now: Instant) -> Option<u64> {
         let mut told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         match told.get_mut(limit.name()) {

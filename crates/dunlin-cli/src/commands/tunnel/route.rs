@@ -1,4 +1,5 @@
-//! The listener of a tunnel by options: they become the text of a configuration, so that both have one reader.
+//! The listener of a tunnel by options: they become the text of a configuration, so that both have one
+//! reader.
 
 use std::path::{Path, PathBuf};
 
@@ -13,7 +14,8 @@ const HEADING: &str = "Without a configuration";
 /// A listener by options.
 #[derive(ClapArgs, Clone)]
 pub(super) struct Route {
-    /// The address on this machine to which programs connect. It must be a loopback address, as in 127.0.0.1:1883.
+    /// The address on this machine to which programs connect. It must be a loopback address, as in
+    /// 127.0.0.1:1883.
     #[arg(long, value_name = "ADDRESS:PORT", requires = "connect", help_heading = HEADING)]
     listen: Option<String>,
     /// The server.
@@ -43,7 +45,8 @@ pub(super) struct Route {
     /// The identity of the key, if the file has several.
     #[arg(long, value_name = "IDENTITY", requires = "psk_file", help_heading = HEADING)]
     psk_identity: Option<String>,
-    /// This device's DID: its directory, as `dunlin did create` makes it, or its private key. Without --vc, the device proves the DID alone.
+    /// This device's DID: its directory, as `dunlin did create` makes it, or its private key. Without --vc,
+    /// the device proves the DID alone.
     #[arg(long, value_name = "DIR|KEY", requires = "listen", help_heading = HEADING)]
     did: Option<PathBuf>,
     /// A verifiable credential about the DID of --did, to show in place of a certificate.
@@ -58,7 +61,8 @@ pub(super) struct Route {
     /// Accept a verifiable credential of the server, by the issuers on this list. It needs --peers.
     #[arg(long, value_name = "FILE", requires = "peers", help_heading = HEADING)]
     trust: Option<PathBuf>,
-    /// The DIDs that the server may have: with --trust as the holder of a credential, without it by its key alone.
+    /// The DIDs that the server may have: with --trust as the holder of a credential, without it by its key
+    /// alone.
     #[arg(long, value_name = "FILE", requires = "listen", help_heading = HEADING)]
     peers: Option<PathBuf>,
     /// The document of a did:dunlin in --trust or --peers, or of the DID of --did. May be repeated.
@@ -76,11 +80,12 @@ pub(super) struct Route {
     /// The authorities of the registry's HTTPS server [default: those of this machine].
     #[arg(long = "https-CAfile", value_name = "FILE", requires = "registry", help_heading = HEADING)]
     https_ca_file: Option<PathBuf>,
-    /// Keep the handshake cache in this directory, which is created if it is missing: later handshakes are then shorter, also after a
-    /// restart. The server needs a cache, too.
+    /// Keep the handshake cache in this directory, which is created if it is missing: later handshakes are
+    /// then shorter, also after a restart. The server needs a cache, too.
     #[arg(long, value_name = "DIRECTORY", requires = "listen", help_heading = HEADING)]
     cache: Option<PathBuf>,
-    /// Send over this interface: a device, an address, or `default`. Repeat the option for several, the best first, at most four.
+    /// Send over this interface: a device, an address, or `default`. Repeat the option for several, the best
+    /// first, at most four.
     #[arg(long, value_name = "NAME|ADDRESS", requires = "udp", help_heading = HEADING)]
     interface: Vec<String>,
 }

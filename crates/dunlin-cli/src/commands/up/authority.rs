@@ -1,4 +1,5 @@
-//! The registry of the demonstration, its operator, and devices with a `did:dunlin` whose keys change while they are in use.
+//! The registry of the demonstration, its operator, and devices with a `did:dunlin` whose keys change while
+//! they are in use.
 
 use std::fmt::Display;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -170,8 +171,8 @@ impl Holder {
         self.state.did().as_str()
     }
 
-    /// The configuration for the connection with this number, from 1 on, and the version of the key that it shows. The device publishes
-    /// its DID first, and has a new key in each further connection.
+    /// The configuration for the connection with this number, from 1 on, and the version of the key that it
+    /// shows. The device publishes its DID first, and has a new key in each further connection.
     pub(super) async fn connection(
         &mut self,
         registry: &str,

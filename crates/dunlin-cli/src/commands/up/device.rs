@@ -1,4 +1,5 @@
-//! A device: it connects, sends a message, receives its identity and the message, closes, waits, and begins again.
+//! A device: it connects, sends a message, receives its identity and the message, closes, waits, and begins
+//! again.
 
 use std::collections::HashMap;
 use std::io;
@@ -29,8 +30,8 @@ use crate::tls::session::DtlsStream;
 const HOMES: [IpAddr; 2] = [IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2)), IpAddr::V4(Ipv4Addr::new(127, 0, 0, 3))];
 /// The address of devices that the gateway knows by their address.
 const KNOWN_HOME: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 4);
-/// The requests of a device that renegotiates. Their answers come between the flights of the second handshake, which is complete with the
-/// last one.
+/// The requests of a device that renegotiates. Their answers come between the flights of the second
+/// handshake, which is complete with the last one.
 const REQUESTS: u8 = 3;
 /// The maximum length of an answer in bytes.
 const MAX_ANSWER: usize = 64 << 10;
@@ -53,7 +54,8 @@ pub(super) struct Report {
 /// How a connection ended.
 #[derive(Clone, Debug)]
 pub(super) enum Outcome {
-    /// Both sides identified the other correctly, the server learned the device's identity, and the message came back.
+    /// Both sides identified the other correctly, the server learned the device's identity, and the message
+    /// came back.
     Ok(Box<Done>),
     /// Something failed.
     Failed(Failed),
@@ -241,7 +243,8 @@ async fn try_connect(device: &Device, plan: &Plan, number: u64) -> Result<Done, 
     Ok(done)
 }
 
-/// What the gateway has reported about the connection. Its line about a failed handshake may come later than its alert.
+/// What the gateway has reported about the connection. Its line about a failed handshake may come later than
+/// its alert.
 async fn reported(expected: &Expected<'_>, talked: &io::Result<Talked>) -> Seen {
     match talked {
         Err(error) if !Code::of_stream(error).is_found_here() => {
@@ -251,7 +254,8 @@ async fn reported(expected: &Expected<'_>, talked: &io::Result<Talked>) -> Seen 
     }
 }
 
-/// The failure of a connection. The gateway knows more than the alert that it has sent, or than the end of the connection.
+/// The failure of a connection. The gateway knows more than the alert that it has sent, or than the end of
+/// the connection.
 fn failure(error: &io::Error, seen: &Seen) -> Failed {
     let code = Code::of_stream(error);
     match &seen.failure {
@@ -385,7 +389,8 @@ where
     String::from_utf8(response.split_off(body)).map_err(io::Error::other)
 }
 
-/// Does the handshake over DTLS, and sends the message with CoAP from both addresses of the device, which moves between the two.
+/// Does the handshake over DTLS, and sends the message with CoAP from both addresses of the device, which
+/// moves between the two.
 async fn travel(
     device: &Device,
     name: ServerAddress,

@@ -1,4 +1,5 @@
-//! `dunlin up`: a gateway with servers behind it, and devices that authenticate to it over loopback, in one process.
+//! `dunlin up`: a gateway with servers behind it, and devices that authenticate to it over loopback, in one
+//! process.
 
 mod authority;
 mod broker;
@@ -43,18 +44,21 @@ const WORKERS: usize = 2;
 
 /// Run a gateway with servers behind it, and devices that authenticate to it, until Ctrl-C.
 ///
-/// Everything runs in one process on loopback, with fresh keys in a temporary directory. The gateway is that of `dunlin gateway`, with a
-/// policy and a dashboard. Behind it, a web server, a server for lines over TCP and a CoAP server know no TLS: each answers with the
-/// identity that the gateway has told it, and with the message. If Mosquitto is installed, it runs behind the gateway, too, and lets each
-/// device publish and subscribe below its own name.
+/// Everything runs in one process on loopback, with fresh keys in a temporary directory. The gateway is that
+/// of `dunlin gateway`, with a policy and a dashboard. Behind it, a web server, a server for lines over TCP
+/// and a CoAP server know no TLS: each answers with the identity that the gateway has told it, and with the
+/// message. If Mosquitto is installed, it runs behind the gateway, too, and lets each device publish and
+/// subscribe below its own name.
 ///
-/// The devices use all ways to authenticate in turn. Over TLS: X.509 with P-256 and with Ed25519, raw public key, PSK with ECDHE, plain PSK,
-/// X.509 with resumption, X.509 with the handshake cache, and TLS 1.2, whose clients get a faster profile by the policy: at first by
-/// renegotiation, then at once. Over DTLS, two devices move to another address while they talk: one with a PSK and connection IDs, and one with a
-/// certificate at a CoAP server beside the gateway, which gives each association a port of its own (TCS, only in builds with the feature
-/// association-ports). Some devices know no TLS: they
-/// speak HTTP, and MQTT, to a tunnel (dunlin tunnel). One has a verifiable credential about a did:dunlin in a registry (dunlin registry):
-/// it rotates its key before each further connection, and sends the registry's proof along. The last one proves a bare DID.
+/// The devices use all ways to authenticate in turn. Over TLS: X.509 with P-256 and with Ed25519, raw public
+/// key, PSK with ECDHE, plain PSK, X.509 with resumption, X.509 with the handshake cache, and TLS 1.2, whose
+/// clients get a faster profile by the policy: at first by renegotiation, then at once. Over DTLS, two
+/// devices move to another address while they talk: one with a PSK and connection IDs, and one with a
+/// certificate at a CoAP server beside the gateway, which gives each association a port of its own (TCS, only
+/// in builds with the feature association-ports). Some devices know no TLS: they speak HTTP, and MQTT, to a
+/// tunnel (dunlin tunnel). One has a verifiable credential about a did:dunlin in a registry (dunlin
+/// registry): it rotates its key before each further connection, and sends the registry's proof along. The
+/// last one proves a bare DID.
 #[derive(ClapArgs)]
 #[command(after_help = "\
 Examples:
@@ -65,8 +69,8 @@ Examples:
 
 Exit status: 0 after Ctrl-C or SIGTERM; with --rounds or --duration, 1 if a connection failed.")]
 pub(crate) struct Args {
-    /// The first of the gateway's ports on 127.0.0.1: TLS for HTTP, TLS for TCP, DTLS for CoAP, dashboard, TLS for MQTT; 0 for
-    /// any free ports.
+    /// The first of the gateway's ports on 127.0.0.1: TLS for HTTP, TLS for TCP, DTLS for CoAP, dashboard,
+    /// TLS for MQTT; 0 for any free ports.
     #[arg(long, default_value_t = 0)]
     port: u16,
     /// The number of devices, at most 1000. Without it, there is one of each kind.
@@ -75,7 +79,8 @@ pub(crate) struct Args {
     /// The pause of a device between connections, in seconds.
     #[arg(long, value_name = "SECONDS", default_value = "2", value_parser = seconds)]
     interval: Duration,
-    /// Keep the gateway's files in this directory: configuration, policy, keys, and a certificate to connect by hand.
+    /// Keep the gateway's files in this directory: configuration, policy, keys, and a certificate to connect
+    /// by hand.
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
     /// Replace the files of an earlier run in --dir.
@@ -189,7 +194,8 @@ fn start(devices: Vec<Device>, plan: &Plan) -> mpsc::Receiver<Report> {
     connections
 }
 
-/// Reports that the gateway is ready, and how to connect by hand. A command that ends by itself leaves no time for that.
+/// Reports that the gateway is ready, and how to connect by hand. A command that ends by itself leaves no
+/// time for that.
 fn announce(args: &Args, devices: usize, site: &Site, out: &mut dyn Write) -> Result<(), Error> {
     let mut stderr = io::stderr();
     let out = if args.json { &mut stderr } else { out };

@@ -1,4 +1,5 @@
-//! The part of MQTT 3.1.1 (OASIS 2014) that a device needs: it publishes a message below its own name, and receives it there.
+//! The part of MQTT 3.1.1 (OASIS 2014) that a device needs: it publishes a message below its own name, and
+//! receives it there.
 
 use std::io;
 
@@ -21,8 +22,9 @@ const REFUSED: u8 = 0x80;
 /// The longest packet that a device reads, in bytes.
 const MAX_PACKET: usize = 64 << 10;
 
-/// Publishes the message at `devices/NAME/readings`. Returns the name in the topic and the message as the broker has sent them back,
-/// which it does only for the client with this user name. The connection stays open.
+/// Publishes the message at `devices/NAME/readings`. Returns the name in the topic and the message as the
+/// broker has sent them back, which it does only for the client with this user name. The connection stays
+/// open.
 pub(super) async fn publish<S>(stream: &mut S, name: &str, message: &str) -> io::Result<(String, String)>
 where
     S: AsyncRead + AsyncWrite + Unpin,

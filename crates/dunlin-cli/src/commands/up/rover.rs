@@ -1,5 +1,6 @@
-//! A device over DTLS without connection IDs, which moves: its socket is replaced while it talks. The server has given its association a
-//! port of its own there (TCS), and so still knows it. The endpoints of dunlin-tokio keep their sockets, so the device drives the engine.
+//! A device over DTLS without connection IDs, which moves: its socket is replaced while it talks. The server
+//! has given its association a port of its own there (TCS), and so still knows it. The endpoints of
+//! dunlin-tokio keep their sockets, so the device drives the engine.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};

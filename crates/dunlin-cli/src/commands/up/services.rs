@@ -1,5 +1,6 @@
-//! The servers behind the gateway, as they might have existed before it: they know no TLS. Each answers with the identity that the gateway
-//! has told it, and with the device's message. A CoAP server beside the gateway speaks DTLS itself.
+//! The servers behind the gateway, as they might have existed before it: they know no TLS. Each answers with
+//! the identity that the gateway has told it, and with the device's message. A CoAP server beside the gateway
+//! speaks DTLS itself.
 
 use std::convert::Infallible;
 use std::io;

@@ -63,12 +63,14 @@ pub(super) enum Way {
     X509Resumed,
     /// A certificate once, then the handshake cache: it is proven each time, but not sent again.
     X509Cached,
-    /// A pre-shared key with ECDHE, over DTLS with connection IDs: the device moves to another address during each connection.
+    /// A pre-shared key with ECDHE, over DTLS with connection IDs: the device moves to another address during
+    /// each connection.
     Moving,
-    /// TLS 1.2: the gateway learns who the device is, and gives it a faster profile by renegotiation, or at once when it knows its address.
+    /// TLS 1.2: the gateway learns who the device is, and gives it a faster profile by renegotiation, or at
+    /// once when it knows its address.
     Tls12,
-    /// A certificate, over DTLS without connection IDs: the server gives the association a port of its own, at which it goes on when the
-    /// device moves to another address.
+    /// A certificate, over DTLS without connection IDs: the server gives the association a port of its own,
+    /// at which it goes on when the device moves to another address.
     Tcs,
     /// A program that knows no TLS speaks HTTP to a tunnel beside it.
     Tunnel,
@@ -76,15 +78,16 @@ pub(super) enum Way {
     Mqtt,
     /// A program that knows no TLS speaks MQTT to a tunnel beside it.
     MqttTunnel,
-    /// A verifiable credential about a `did:dunlin`, whose key is another one in each connection. A registry knows the keys, and the device
-    /// sends the proof along.
+    /// A verifiable credential about a `did:dunlin`, whose key is another one in each connection. A registry
+    /// knows the keys, and the device sends the proof along.
     Vc,
     /// A bare DID, which the key of a `did:key` proves; the gateway has a list of them.
     Did,
 }
 
 impl Way {
-    /// All ways; devices use them in turn. Those with MQTT need a broker, and TCS needs a build with association ports.
+    /// All ways; devices use them in turn. Those with MQTT need a broker, and TCS needs a build with
+    /// association ports.
     const ALL: [Self; 15] = [
         Self::X509P256,
         Self::X509Ed25519,
@@ -360,7 +363,8 @@ impl Maker {
         Ok(Device { name, way, config, as_client, as_server, holder })
     }
 
-    /// A certificate of this key type; the device verifies P-256 alone, and so the gateway's fast certificate.
+    /// A certificate of this key type; the device verifies P-256 alone, and so the gateway's fast
+    /// certificate.
     fn x509(&self, name: &str, key_type: KeyType) -> Result<(ClientConfig, String, String), Error> {
         self.x509_with(name, self.leaf(name, key_type)?)
     }
@@ -450,8 +454,8 @@ impl Maker {
         Ok(key)
     }
 
-    /// A server with TCS for devices with certificates. An association with a port of its own has no checks of addresses, so the server follows
-    /// its client without one.
+    /// A server with TCS for devices with certificates. An association with a port of its own has no checks
+    /// of addresses, so the server follows its client without one.
     fn coaps(&self) -> Result<Arc<ServerConfig>, Error> {
         let key = signing_key(&self.provider, &self.tree.server.key)?;
         let profile = Profile::builder(self.provider.clone())

@@ -1,4 +1,5 @@
-//! The output: the state of every device as a table, redrawn in place on a terminal, or a line for each connection.
+//! The output: the state of every device as a table, redrawn in place on a terminal, or a line for each
+//! connection.
 
 use std::fmt::Write as _;
 use std::io::{self, Write};
@@ -89,10 +90,11 @@ impl Table {
         self.rows.iter().fold((0, 0), |(done, failed), row| (done + row.done, failed + row.failed))
     }
 
-    /// Returns the table in at most `most` lines. If there are more devices, failed ones come first, and the rest is
-    /// counted.
+    /// Returns the table in at most `most` lines. If there are more devices, failed ones come first, and the
+    /// rest is counted.
     pub(super) fn lines(&self, limit: usize) -> Vec<String> {
-        // Beside the rows: the header, the legend's three lines, the guests, and the count of omitted devices.
+        // Beside the rows: the header, the legend's three lines, the guests, and the count of omitted
+        // devices.
         let room = limit.saturating_sub(6).max(1);
         let mut shown: Vec<_> = self.rows.iter().collect();
         if shown.len() > room {

@@ -29,7 +29,8 @@ pub(super) struct Seen {
     pub(super) renegotiated: bool,
     /// Why the handshake failed.
     pub(super) failure: Option<String>,
-    /// The result of a tunnel's handshake: the version, the server's identity, and the bytes read and written.
+    /// The result of a tunnel's handshake: the version, the server's identity, and the bytes read and
+    /// written.
     pub(super) version: Option<String>,
     pub(super) identity: Option<String>,
     pub(super) bytes: [u64; 2],
@@ -118,8 +119,8 @@ impl Expected<'_> {
         self.witness.lock().get(&self.key).cloned().unwrap_or_default()
     }
 
-    /// Waits until the gateway has reported something for which `is_there` is true. Returns what it has reported by then, also if the line
-    /// does not come.
+    /// Waits until the gateway has reported something for which `is_there` is true. Returns what it has
+    /// reported by then, also if the line does not come.
     pub(super) async fn wait(&self, is_there: fn(&Seen) -> bool) -> Seen {
         let wait = async {
             loop {

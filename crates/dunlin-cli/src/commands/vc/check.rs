@@ -30,8 +30,8 @@ Anybody can show this file. Only a handshake, in which the holder proves its key
 pub(super) struct Verify {
     /// The credential.
     file: PathBuf,
-    /// The list of the trusted issuers: a DID on each line; for a did:dunlin without --registry also the hash of its
-    /// document (`dunlin did resolve --line`), which --document gives.
+    /// The list of the trusted issuers: a DID on each line; for a did:dunlin without --registry also the hash
+    /// of its document (`dunlin did resolve --line`), which --document gives.
     #[arg(long, value_name = "FILE")]
     trust: PathBuf,
     /// The document of a did:dunlin on the list. May be repeated.

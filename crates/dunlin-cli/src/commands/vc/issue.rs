@@ -51,10 +51,12 @@ pub(super) struct Issue {
     /// When the validity begins: YYYY-MM-DD or YYYY-MM-DDThh:mm:ssZ [default: now].
     #[arg(long, value_name = "TIME", value_parser = time)]
     valid_from: Option<Seconds>,
-    /// The form: compact (CBOR and COSE) takes the fewest bytes; other programs read json (Data Integrity) and jwt.
+    /// The form: compact (CBOR and COSE) takes the fewest bytes; other programs read json (Data Integrity)
+    /// and jwt.
     #[arg(long, value_enum, default_value = "compact")]
     form: FormName,
-    /// The issuer's status list, in which the credential gets a place, so that the issuer can revoke it. Created if it does not exist.
+    /// The issuer's status list, in which the credential gets a place, so that the issuer can revoke it.
+    /// Created if it does not exist.
     #[arg(long, value_name = "FILE")]
     status_list: Option<PathBuf>,
     /// The URL under which the issuer publishes a new status list.

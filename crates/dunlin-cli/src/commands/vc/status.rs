@@ -24,8 +24,9 @@ const ATTEMPTS: usize = 128;
 
 /// Revoke credentials, for ever, in the issuer's status list; or renew the list.
 ///
-/// Give the new list to every peer that verifies credentials, or publish it under its URL. Verifiers refuse a list that is older than 24
-/// hours: run this command at least once a day, without credentials if there is nothing to revoke.
+/// Give the new list to every peer that verifies credentials, or publish it under its URL. Verifiers refuse a
+/// list that is older than 24 hours: run this command at least once a day, without credentials if there is
+/// nothing to revoke.
 #[derive(ClapArgs)]
 #[command(after_help = "\
 Examples:

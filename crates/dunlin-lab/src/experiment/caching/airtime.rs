@@ -1,8 +1,9 @@
-//! The cost of a handshake on radio networks: frames, airtime and a device's energy, over DTLS 1.3 in virtual time.
+//! The cost of a handshake on radio networks: frames, airtime and a device's energy, over DTLS 1.3 in virtual
+//! time.
 //!
-//! No frame is lost, no device waits for a free channel, and links do not acknowledge frames, so the figures compare only
-//! what is sent. Servers demand no cookie. The energy is what the device's radio uses while it sends and receives. Listening
-//! in between depends on the network and is excluded.
+//! No frame is lost, no device waits for a free channel, and links do not acknowledge frames, so the figures
+//! compare only what is sent. Servers demand no cookie. The energy is what the device's radio uses while it
+//! sends and receives. Listening in between depends on the network and is excluded.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -35,17 +36,18 @@ struct Radio {
     receiving_mw: f64,
 }
 
-/// Texas Instruments CC2538 at 3.0 V: 24 mA sending at 0 dBm, 20 mA receiving, its processor idle (data sheet SWRS096D, §1.1
-/// and §5.4).
+/// Texas Instruments CC2538 at 3.0 V: 24 mA sending at 0 dBm, 20 mA receiving, its processor idle (data sheet
+/// SWRS096D, §1.1 and §5.4).
 const CC2538: Radio = Radio { sending_mw: 24.0 * 3.0, receiving_mw: 20.0 * 3.0 };
-/// Semtech SX1272 at 3.3 V: 28 mA sending at +13 dBm on RFO (data sheet), 10.8 mA receiving LoRa at 125 kHz without LnaBoost
-/// (data sheet, revision 2, table 16).
+/// Semtech SX1272 at 3.3 V: 28 mA sending at +13 dBm on RFO (data sheet), 10.8 mA receiving LoRa at 125 kHz
+/// without LnaBoost (data sheet, revision 2, table 16).
 const SX1272: Radio = Radio { sending_mw: 28.0 * 3.3, receiving_mw: 10.8 * 3.3 };
-/// China Mobile M5311 at its typical 3.3 V: 167 mA sending at 23 dBm on one tone of 15 kHz, 54 mA receiving (as M5Stack
-/// documents its module M028).
+/// China Mobile M5311 at its typical 3.3 V: 167 mA sending at 23 dBm on one tone of 15 kHz, 54 mA receiving
+/// (as M5Stack documents its module M028).
 const M5311: Radio = Radio { sending_mw: 167.0 * 3.3, receiving_mw: 54.0 * 3.3 };
 
-/// RP002-1.0.4 §2.4.1 and ETSI EN 300 220-2 (band M): each device may use the common European channels for 1 % of the time.
+/// RP002-1.0.4 §2.4.1 and ETSI EN 300 220-2 (band M): each device may use the common European channels for 1
+/// % of the time.
 const EU868_PERCENT: f64 = 1.0;
 
 const NETWORKS: [Network; 4] = [

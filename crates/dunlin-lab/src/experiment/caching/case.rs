@@ -278,8 +278,8 @@ impl<'a> Case<'a> {
         self.words().join(" ")
     }
 
-    /// Adds the total that results from applying the paper's saving to OpenSSL's full handshake of this run, or without
-    /// OpenSSL to the one measured by the paper's method.
+    /// Adds the total that results from applying the paper's saving to OpenSSL's full handshake of this run,
+    /// or without OpenSSL to the one measured by the paper's method.
     pub(super) fn with_paper(&self, row: Row, mtu: u16, connection: usize, openssl: Option<f64>) -> Row {
         let measured = match (self.protocol, mtu) {
             (Protocol::Tls12, 1500) => Some(6026.0),
@@ -319,9 +319,9 @@ impl<'a> Case<'a> {
         self.keys.credential == Credential::RSA2048 && !self.protocol.is_over_datagrams()
     }
 
-    /// The paper's saving against a full handshake, in percent (section V-A). Its "decreased to between 43.25 % and 38.86 %"
-    /// is the remainder: the abstract says "up to 61.1 %". In TLS 1.3 its cache saves 54.89 %; a resumption takes 452 bytes
-    /// less, which are 16.58 % of what the cache leaves.
+    /// The paper's saving against a full handshake, in percent (section V-A). Its "decreased to between 43.25
+    /// % and 38.86 %" is the remainder: the abstract says "up to 61.1 %". In TLS 1.3 its cache saves 54.89 %;
+    /// a resumption takes 452 bytes less, which are 16.58 % of what the cache leaves.
     fn paper_saved_percent(&self, mtu: u16, connection: usize) -> Option<f64> {
         match (self.protocol, mtu, self.mode) {
             _ if connection == 0 => None,

@@ -1,8 +1,9 @@
 //! The cost of a handshake in memory on each side: processor time and instructions.
 //!
-//! The time is the processor time of the thread, so other programs do not count. Valgrind's callgrind counts instructions in
-//! a separate process, which this program starts, because virtual machines seldom give access to processor counters.
-//! Valgrind's processor has AES-NI and AVX2, but no SHA extensions and no AVX-512, so counts compare only with counts.
+//! The time is the processor time of the thread, so other programs do not count. Valgrind's callgrind counts
+//! instructions in a separate process, which this program starts, because virtual machines seldom give access
+//! to processor counters. Valgrind's processor has AES-NI and AVX2, but no SHA extensions and no AVX-512, so
+//! counts compare only with counts.
 
 use std::ffi::OsString;
 use std::fs;
@@ -21,7 +22,8 @@ use crate::Error;
 use crate::net::on_own_thread;
 use crate::report::Row;
 
-/// The number of handshakes whose instructions are counted. Counts vary little, with the length of random numbers.
+/// The number of handshakes whose instructions are counted. Counts vary little, with the length of random
+/// numbers.
 const COUNTED: usize = 3;
 /// The number of handshakes in a turn of a mode, and the number of turns.
 const TIMED: usize = 10;
@@ -55,7 +57,8 @@ impl Ends {
         Ok(ends)
     }
 
-    /// Runs handshakes in memory. `done` runs each step of a side, beginning with the making of its connection.
+    /// Runs handshakes in memory. `done` runs each step of a side, beginning with the making of its
+    /// connection.
     pub(super) fn handshake(&self, mut done: impl FnMut(Side, &mut dyn FnMut())) -> Result<(), Error> {
         let now = dunlin_tokio::now();
         let (mut ours, mut theirs) = (None, None);
@@ -102,7 +105,8 @@ fn processor_time() -> Duration {
     clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).map_or(Duration::ZERO, Duration::from)
 }
 
-/// Rows for the repeated connection with these keys, one for each mode: time, and instructions if valgrind is installed.
+/// Rows for the repeated connection with these keys, one for each mode: time, and instructions if valgrind is
+/// installed.
 pub(super) fn rows(cases: &[Case<'_>], quick: bool, counts: bool) -> Result<Vec<Row>, Error> {
     let ends = cases.iter().map(Ends::warm).collect::<Result<Vec<_>, _>>()?;
     let turns = if quick { 1 } else { TURNS };
@@ -140,8 +144,8 @@ pub(super) fn rows(cases: &[Case<'_>], quick: bool, counts: bool) -> Result<Vec<
     rows.collect()
 }
 
-/// Adds a mode's saving of instructions against a full handshake: for each side, and as the paper counts it (section V-B),
-/// the saving of the client, which alone it optimised, relative to the duration of both sides.
+/// Adds a mode's saving of instructions against a full handshake: for each side, and as the paper counts it
+/// (section V-B), the saving of the client, which alone it optimised, relative to the duration of both sides.
 fn with_savings(row: Row, full: [f64; 2], counted: [f64; 2]) -> Row {
     let saved = [full[0] - counted[0], full[1] - counted[1]];
     row.figure("client_saved_percent", &[saved[0] / full[0] * 100.0])
@@ -169,8 +173,8 @@ fn count(case: &Case<'_>) -> Result<[f64; 2], Error> {
     Ok([of(CLIENT)?, of(SERVER)?])
 }
 
-/// What was spent in a function and in all that it called. Callgrind's format has a block for each function, with a line for
-/// what it spent itself at each place, and one for what each of its calls spent.
+/// What was spent in a function and in all that it called. Callgrind's format has a block for each function,
+/// with a line for what it spent itself at each place, and one for what each of its calls spent.
 pub(in crate::experiment) fn inclusive(counts: &str, function: &str) -> u64 {
     let mut inside = false;
     let mut sum = 0;
@@ -191,7 +195,8 @@ const SERVER: &str = "work_of_the_server";
 #[inline(never)]
 fn work_of_the_client(work: &mut dyn FnMut()) {
     work();
-    // Not a tail call, which would leave this function before the work is done; and not the same code as below.
+    // Not a tail call, which would leave this function before the work is done; and not the same code as
+    // below.
     black_box(CLIENT);
 }
 

@@ -120,8 +120,8 @@ impl Stack for Foreign {
         self.name
     }
 
-    /// Only Dunlin has the cache, and Debian's libraries support neither raw public keys, ML-DSA nor DTLS 1.3. GnuTLS is only
-    /// compared over datagrams.
+    /// Only Dunlin has the cache, and Debian's libraries support neither raw public keys, ML-DSA nor DTLS
+    /// 1.3. GnuTLS is only compared over datagrams.
     fn has(&self, case: &Case<'_>, mtu: u16) -> bool {
         let is = |library| self.name.starts_with(library);
         let has_protocol = match case.protocol {
@@ -129,9 +129,9 @@ impl Stack for Foreign {
             Protocol::Dtls12 => true,
             Protocol::Dtls13 => false,
         };
-        // Over DTLS, OpenSSL 3.0's server finds no suite for an Ed25519 key. GnuTLS finds no cookie in a fragmented ClientHello, which one
-        // with a session ID is at MTU 127. And it sends no flight of more than 32 datagrams ("GnuTLS internal error"), which a chain of
-        // RSA-4096 takes there.
+        // Over DTLS, OpenSSL 3.0's server finds no suite for an Ed25519 key. GnuTLS finds no cookie in a
+        // fragmented ClientHello, which one with a session ID is at MTU 127. And it sends no flight of more
+        // than 32 datagrams ("GnuTLS internal error"), which a chain of RSA-4096 takes there.
         let key = case.keys.credential.key_type(Side::Server);
         let is_too_long = mtu == SMALLEST_MTU && key == KeyType::Rsa4096;
         let refuses = case.protocol.is_over_datagrams()

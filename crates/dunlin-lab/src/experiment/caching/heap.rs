@@ -1,6 +1,6 @@
-//! The heap of the handshake cache: of an entry, and of a handshake at its peak. Valgrind's dhat counts it in separate
-//! processes: all bytes that Rust and C code request, without the allocator's overhead. Each side of a handshake is a
-//! process.
+//! The heap of the handshake cache: of an entry, and of a handshake at its peak. Valgrind's dhat counts it in
+//! separate processes: all bytes that Rust and C code request, without the allocator's overhead. Each side of
+//! a handshake is a process.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -117,8 +117,8 @@ pub(super) fn steps(quick: bool) -> usize {
     modes(quick).count() * CONNECTIONS.len() + if quick { 0 } else { SIDES.len() * ENTRIES.len() }
 }
 
-/// The paper's peak with a cache relative to that without, in percent (section V-C): for the initial and a repeated
-/// handshake.
+/// The paper's peak with a cache relative to that without, in percent (section V-C): for the initial and a
+/// repeated handshake.
 const PAPER_ADDED_PERCENT: [f64; CONNECTIONS.len()] = [3.44, 1.22];
 
 /// Rows for the peak heap of each side in a connection, and for the heap of the entries in each side's store.
@@ -270,7 +270,8 @@ impl<'a> Half<'a> {
         Ok(half)
     }
 
-    /// Runs a handshake of this kind. `done` runs each step of this side, beginning with the making of its connection.
+    /// Runs a handshake of this kind. `done` runs each step of this side, beginning with the making of its
+    /// connection.
     fn handshake(&mut self, wanted: Handshake, done: impl Fn(&mut dyn FnMut())) -> Result<(), Error> {
         let (now, side) = (dunlin_tokio::now(), self.config.side());
         let mut made = None;

@@ -1,9 +1,10 @@
-//! The cost of a first and a repeated handshake: on the link every byte from SYN to FIN, by layer; in memory the time and
-//! instructions of both sides; on radio networks the airtime and a device's energy.
+//! The cost of a first and a repeated handshake: on the link every byte from SYN to FIN, by layer; in memory
+//! the time and instructions of both sides; on radio networks the airtime and a device's energy.
 //!
-//! Both sides authenticate with a chain of three, of which leaf and intermediate are sent. They use a key share on P-256,
-//! AES-256-GCM-SHA384 and no server name. Each side sends one message; then the client closes, and the server after it. TCP
-//! is as in Linux, without offloads. Over UDP, the server demands a cookie, and there are no connection IDs.
+//! Both sides authenticate with a chain of three, of which leaf and intermediate are sent. They use a key
+//! share on P-256, AES-256-GCM-SHA384 and no server name. Each side sends one message; then the client
+//! closes, and the server after it. TCP is as in Linux, without offloads. Over UDP, the server demands a
+//! cookie, and there are no connection IDs.
 
 mod airtime;
 mod case;
@@ -413,8 +414,8 @@ impl Measured for OnSockets {
         self.stack.has(case, mtu)
     }
 
-    /// On a busy machine, TCP or a stack may mistake a delay for a loss and retransmit. That is not the stack's fault, so the
-    /// measurement is repeated.
+    /// On a busy machine, TCP or a stack may mistake a delay for a loss and retransmit. That is not the
+    /// stack's fault, so the measurement is repeated.
     fn frames(&self, case: &Case<'_>, mtu: u16) -> Result<Vec<Frame>, Error> {
         let failed = |why: &str| Error::new(self.name(), why, "run it again on an idle machine");
         for attempt in 1..=ATTEMPTS {
@@ -448,9 +449,9 @@ impl Measured for OnSockets {
     }
 }
 
-/// Runs a task that the experiment `caching` measures from outside, when this program has started itself under valgrind.
-/// `words` are the task, and protocol, credential and mode as in rows. `files` hold trust anchor, chain and key of the
-/// client and then of the server.
+/// Runs a task that the experiment `caching` measures from outside, when this program has started itself
+/// under valgrind. `words` are the task, and protocol, credential and mode as in rows. `files` hold trust
+/// anchor, chain and key of the client and then of the server.
 ///
 /// # Errors
 /// A word is unknown, a file has other contents, or a handshake failed.

@@ -54,7 +54,8 @@ pub(super) fn told(
     ended(task.command.spawn().map_err(failed)?)
 }
 
-/// Runs a client's and a server's task, connected by standard input and output. Returns valgrind's output for each.
+/// Runs a client's and a server's task, connected by standard input and output. Returns valgrind's output for
+/// each.
 pub(super) fn told_by_both<I: IntoIterator<Item = OsString>>(
     options: impl Fn() -> I,
     [client, server]: &[String; 2],

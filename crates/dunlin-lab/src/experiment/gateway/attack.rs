@@ -30,16 +30,18 @@ const LOOK: Duration = Duration::from_millis(20);
 /// The addresses from which ClientHellos come, and the number of the first one.
 const FLOODERS: usize = 50_000;
 const FIRST_FLOODER: usize = 1 << 20;
-/// The time between two handshakes that stay half-open. Two gateways then reach their limit of 1000 handshakes each after 5 seconds.
+/// The time between two handshakes that stay half-open. Two gateways then reach their limit of 1000
+/// handshakes each after 5 seconds.
 const HALF_OPEN_PERIOD: Duration = Duration::from_micros(2500);
-/// The slow clients: those that send a ClientHello, which are more than two gateways take, and those that read data.
+/// The slow clients: those that send a ClientHello, which are more than two gateways take, and those that
+/// read data.
 const SLOW_HELLOS: usize = 2500;
 const SLOW_READERS: usize = 50;
 /// The time in which a slow client sends a byte, or reads [`SIP`] bytes.
 const SLOW_PERIOD: Duration = Duration::from_secs(1);
 const SIP: usize = 1024;
-/// What the kernel keeps for a slow reader, and what it keeps of the plain server's data for one, in bytes. Linux may keep 32 MB, which is
-/// a fast download before it is a slow one.
+/// What the kernel keeps for a slow reader, and what it keeps of the plain server's data for one, in bytes.
+/// Linux may keep 32 MB, which is a fast download before it is a slow one.
 pub(super) const ROOM: u32 = 64 << 10;
 /// The addresses of attackers over TCP.
 const ATTACKERS: u32 = 250;
@@ -168,7 +170,8 @@ impl Attacker<'_> {
         Ok(number as u64)
     }
 
-    /// Keeps slow clients connected. They come one after the other, within a few periods. Returns how often one has connected.
+    /// Keeps slow clients connected. They come one after the other, within a few periods. Returns how often
+    /// one has connected.
     async fn slow(&self, phase: usize) -> Result<u64, Error> {
         let mut tasks = JoinSet::new();
         let connected = Arc::new(AtomicU64::new(0));

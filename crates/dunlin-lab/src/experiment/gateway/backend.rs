@@ -24,7 +24,8 @@ pub(super) const SINK: u8 = b'u';
 /// The bytes that the sinks have received.
 pub(super) type Sunk = Arc<AtomicU64>;
 
-/// Binds a port and serves it. The kernel keeps up to `room` bytes of a connection that takes them slowly, otherwise what it likes.
+/// Binds a port and serves it. The kernel keeps up to `room` bytes of a connection that takes them slowly,
+/// otherwise what it likes.
 ///
 /// # Errors
 /// No port is free.

@@ -11,7 +11,8 @@ use crate::net::on_own_thread;
 pub(super) struct Core(usize);
 
 impl Core {
-    /// The first two cores: for the load generator, and for the servers. With one core alone both are the same.
+    /// The first two cores: for the load generator, and for the servers. With one core alone both are the
+    /// same.
     ///
     /// # Errors
     /// The kernel does not name the cores.

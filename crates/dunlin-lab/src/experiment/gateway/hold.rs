@@ -1,7 +1,8 @@
 //! Many clients that stay for minutes, with fixed traffic, and what attackers do to them meanwhile.
 //!
-//! The clients of TLS are tasks of one runtime, those of DTLS associations of the engine over one socket, each with an address of its own.
-//! The plain server has a thread with a table of open files of its own, since the limit on them is that of a table.
+//! The clients of TLS are tasks of one runtime, those of DTLS associations of the engine over one socket,
+//! each with an address of its own. The plain server has a thread with a table of open files of its own,
+//! since the limit on them is that of a table.
 
 use std::fmt::Display;
 use std::io;
@@ -40,9 +41,11 @@ pub(super) const DTLS_PERIOD: Duration = Duration::from_secs(60);
 const CONNECTING: usize = 64;
 /// How often a new client connects, so that handshakes are measured, too.
 const NEW_PERIOD: Duration = Duration::from_millis(100);
-/// The rounds of a run, at most: one a minute. Each has all phases, so that a moment in which the machine is slow touches one round.
+/// The rounds of a run, at most: one a minute. Each has all phases, so that a moment in which the machine is
+/// slow touches one round.
 const ROUNDS: f64 = 10.0;
-/// The part of a phase whose times do not count: the previous attack ends in it, and the next one reaches its strength.
+/// The part of a phase whose times do not count: the previous attack ends in it, and the next one reaches its
+/// strength.
 const CHANGE: Duration = Duration::from_secs(5);
 /// How often the plain server looks whether it has to end.
 const LOOK: Duration = Duration::from_millis(50);
@@ -130,7 +133,8 @@ pub(super) fn failed(why: impl Display) -> Error {
 /// A gateway does not start, or a client does not connect.
 pub(super) fn run(place: &Place<'_>, held: Held, progress: &Progress) -> Result<Vec<Row>, Error> {
     let keys = Keys::new(Credential::P256)?;
-    // The first runtime of a process opens a pair of sockets that all runtimes use. The table of the plain server copies them.
+    // The first runtime of a process opens a pair of sockets that all runtimes use. The table of the plain
+    // server copies them.
     let runtime = Builder::new_current_thread().enable_all().build().map_err(failed)?;
     let plain = Plain::start()?;
     let mut servers = start(place, held, &keys, &plain)?;
@@ -163,7 +167,8 @@ pub(super) fn run(place: &Place<'_>, held: Held, progress: &Progress) -> Result<
             let (targets, client) = (targets.clone(), client.clone());
             thread::spawn(move || attack::run(&targets, &addresses, &client, &of_attacks))
         };
-        // The attackers share the core of the clients, whose times are to contain no waiting for them. Threads take after their parent.
+        // The attackers share the core of the clients, whose times are to contain no waiting for them.
+        // Threads take after their parent.
         in_real_time();
         let seen = runtime.block_on(traffic(clients, (&targets, &client), &stage, &rounds, progress));
         stage.has_ended.store(true, Ordering::Relaxed);
@@ -341,7 +346,8 @@ impl Rounds {
         self.number * Attack::ALL.len()
     }
 
-    /// The rows of a kind of clients: for each attack the figures of all rounds, also divided by those of the same round without an attack.
+    /// The rows of a kind of clients: for each attack the figures of all rounds, also divided by those of the
+    /// same round without an attack.
     ///
     /// # Errors
     /// In a phase no message had an echo, so there is no time.

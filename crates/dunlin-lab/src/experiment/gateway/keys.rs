@@ -117,8 +117,8 @@ impl Keys {
         self.files.path().join("pair.pem")
     }
 
-    /// The configuration of a new client of TLS 1.3. With a handshake cache, it has a key of its own: a server's cache takes clients with
-    /// the same key for one.
+    /// The configuration of a new client of TLS 1.3. With a handshake cache, it has a key of its own: a
+    /// server's cache takes clients with the same key for one.
     pub(super) fn client(&self, number: usize, is_cached: bool) -> Result<Arc<ClientConfig>, Error> {
         let provider = Arc::new(dunlin_awslc::provider());
         let pair = match is_cached {

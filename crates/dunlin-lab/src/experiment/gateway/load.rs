@@ -128,8 +128,8 @@ pub(super) async fn all<T: Send + 'static>(
     Ok(results)
 }
 
-/// Makes connections for this time: connect, handshake, a message and its echo, close. Each configuration has one connection at a time,
-/// at least one in all. Returns their number and the time that they took.
+/// Makes connections for this time: connect, handshake, a message and its echo, close. Each configuration has
+/// one connection at a time, at least one in all. Returns their number and the time that they took.
 pub(super) async fn connections(
     target: &Target,
     configs: &[Arc<ClientConfig>],
@@ -187,8 +187,8 @@ pub(super) async fn concurrent(
     Ok(Concurrent { connects, clients })
 }
 
-/// Each client sends a message in each period, for this time. Returns the times to the echoes. Without a period it sends the next
-/// message when the echo has come.
+/// Each client sends a message in each period, for this time. Returns the times to the echoes. Without a
+/// period it sends the next message when the echo has come.
 pub(super) async fn round_trips(
     target: &Target,
     clients: Vec<TlsStream<TcpStream>>,
@@ -207,7 +207,8 @@ pub(super) async fn round_trips(
                 if !is_late {
                     sleep_until(due.into()).await;
                 }
-                // A message that waited for the previous echo has waited for the server. The clock of this process does not count.
+                // A message that waited for the previous echo has waited for the server. The clock of this
+                // process does not count.
                 let sent =
                     if is_late && period.is_some() && !times.is_empty() { due } else { Instant::now() };
                 exchange(&mut tls).await.map_err(|error| target.failed(error))?;
@@ -250,8 +251,8 @@ impl Direction {
     }
 }
 
-/// Sends data over that many connections for this time. `measured` gives the server's processor time at the begin and at the end.
-/// Returns the number of bytes that arrived, the time, and the processor time.
+/// Sends data over that many connections for this time. `measured` gives the server's processor time at the
+/// begin and at the end. Returns the number of bytes that arrived, the time, and the processor time.
 pub(super) async fn bulk(
     target: &Target,
     config: &Arc<ClientConfig>,

@@ -1,8 +1,8 @@
 //! Dunlin's gateway under load, beside other programs that end TLS in front of a TCP server.
 //!
-//! All run in a namespace of their own, on its loopback device. The servers have one core; the clients and the plain server behind them
-//! have another. The processor time of a server is counted beside what its clients measure: where the clients are the limit, the
-//! processor time alone says what the server can do.
+//! All run in a namespace of their own, on its loopback device. The servers have one core; the clients and
+//! the plain server behind them have another. The processor time of a server is counted beside what its
+//! clients measure: where the clients are the limit, the processor time alone says what the server can do.
 
 mod attack;
 mod backend;
@@ -37,7 +37,8 @@ use crate::report::Row;
 const FIRST_PORT: u16 = 500;
 /// The ports of clients: all that need no privilege.
 const PORTS: &str = "1024 65535";
-/// The files that a process opens at most: each concurrent client has one at both ends of the server, and there are some others.
+/// The files that a process opens at most: each concurrent client has one at both ends of the server, and
+/// there are some others.
 const FILES: u64 = 2 * CONCURRENT as u64 + 500;
 /// The simultaneous connections while new ones are counted, and the connections for bulk data.
 const CONNECTING: usize = 64;

@@ -1,5 +1,5 @@
-//! The servers: Dunlin's gateway, and other programs that end TLS in front of a TCP server. All are configured alike, each with one
-//! worker on the same core.
+//! The servers: Dunlin's gateway, and other programs that end TLS in front of a TCP server. All are
+//! configured alike, each with one worker on the same core.
 
 use std::fmt::Display;
 use std::fs;
@@ -187,7 +187,8 @@ impl<'a> Server<'a> {
         let ended = || Error::new(self.stack.name(), "it has ended", "run it again");
         let id = self.process.child().id();
         let stat = fs::read_to_string(format!("/proc/{id}/stat")).map_err(|_| self.told("it has ended"))?;
-        // The name of the program, in parentheses, is the second field; utime and stime are the 14th and 15th (proc_pid_stat(5)).
+        // The name of the program, in parentheses, is the second field; utime and stime are the 14th and 15th
+        // (proc_pid_stat(5)).
         let fields = stat.rsplit_once(')').map(|(_, rest)| rest.split_whitespace());
         let times: Vec<u64> =
             fields.into_iter().flatten().skip(11).take(2).filter_map(|field| field.parse().ok()).collect();

@@ -1,4 +1,5 @@
-//! The measured cases: the client's scheme, the server's rule, the path, and the changes of the client's address.
+//! The measured cases: the client's scheme, the server's rule, the path, and the changes of the client's
+//! address.
 
 use std::time::Duration;
 
@@ -28,7 +29,8 @@ pub(super) enum Scheme {
     Cid12,
     /// Connection IDs in DTLS 1.3, with return routability checks.
     Cid13,
-    /// The same with two interfaces, which go down in turns. The connection repeats over the other one what may be lost.
+    /// The same with two interfaces, which go down in turns. The connection repeats over the other one what
+    /// may be lost.
     CidMultihomed,
     /// The same, and each record leaves over both interfaces at once.
     CidMultihomedDuplicates,
@@ -72,8 +74,8 @@ impl Scheme {
         }
     }
 
-    /// Whether the association survives a change of the client's address. Otherwise the application notices by its timeout that the
-    /// connection is gone.
+    /// Whether the association survives a change of the client's address. Otherwise the application notices
+    /// by its timeout that the connection is gone.
     pub(super) const fn is_mobile(self) -> bool {
         !matches!(self, Self::Standard | Self::SessionId | Self::Ticket)
     }
@@ -101,8 +103,9 @@ impl Scheme {
         matches!(self, Self::CidMultihomed | Self::CidMultihomedDuplicates)
     }
 
-    /// The rules of the server under which the scheme is measured. A server whose socket is connected to one client cannot receive from
-    /// the client's next address, so the schemes that survive the change have the first rule only.
+    /// The rules of the server under which the scheme is measured. A server whose socket is connected to one
+    /// client cannot receive from the client's next address, so the schemes that survive the change have the
+    /// first rule only.
     pub(super) const fn servers(self) -> &'static [ServerKind] {
         match self.is_mobile() {
             true => &[ServerKind::Listening],
@@ -149,7 +152,8 @@ pub(super) struct Talk {
 }
 
 impl Talk {
-    /// When the change with this number comes, counted from 1, and to which of the interfaces. Several interfaces take turns.
+    /// When the change with this number comes, counted from 1, and to which of the interfaces. Several
+    /// interfaces take turns.
     pub(super) fn change(self, number: u32, interfaces: usize) -> (Duration, usize) {
         let before = number.saturating_sub(1);
         (self.period + self.period * before / interfaces as u32, before as usize % interfaces)
@@ -170,7 +174,8 @@ pub(super) struct Path {
     pub(super) loss_percent: u32,
     /// The NAT in front of the client.
     pub(super) nat: Option<NatKind>,
-    /// How long the client's interface is down before it gets its next address. `None`: its address never changes.
+    /// How long the client's interface is down before it gets its next address. `None`: its address never
+    /// changes.
     pub(super) downtime: Option<Duration>,
 }
 
@@ -183,8 +188,8 @@ pub(super) struct Case {
 }
 
 impl Case {
-    /// The same without changes of the address and, since a NAT then changes nothing, without a NAT. Without losses, there is nothing
-    /// that a server with one association or a session would change.
+    /// The same without changes of the address and, since a NAT then changes nothing, without a NAT. Without
+    /// losses, there is nothing that a server with one association or a session would change.
     pub(super) const fn undisturbed(self) -> Self {
         let path = Path { downtime: None, nat: None, ..self.path };
         match self.path.loss_percent == 0 && !self.scheme.is_mobile() {
@@ -229,8 +234,8 @@ impl Case {
             .with("downtime_ms", downtime.map_or(0, |downtime| downtime.as_millis() as u64))
     }
 
-    /// The paper's Table I: the time that a client with as many interfaces saves against standard DTLS by the paper's own scheme (TCS),
-    /// in percent. The paper has neither NATs nor losses.
+    /// The paper's Table I: the time that a client with as many interfaces saves against standard DTLS by the
+    /// paper's own scheme (TCS), in percent. The paper has neither NATs nor losses.
     pub(super) fn paper_saved_percent(&self) -> Option<f64> {
         let of_interfaces = match self.scheme.interfaces() {
             1 => [8.35, 13.63, 15.22],

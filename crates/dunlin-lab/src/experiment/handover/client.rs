@@ -1,4 +1,5 @@
-//! The client: it sends its messages one at a time, and goes on after a change of its address as its scheme says.
+//! The client: it sends its messages one at a time, and goes on after a change of its address as its scheme
+//! says.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -17,7 +18,8 @@ use super::keys::SERVER_NAME;
 const FIRST_PORT: u16 = 40_000;
 /// Longer than any outage from which a client recovers.
 const HOPELESS: Duration = Duration::from_secs(60);
-/// The time without a datagram after which a client that is done is at rest: longer than the pauses of both sides.
+/// The time without a datagram after which a client that is done is at rest: longer than the pauses of both
+/// sides.
 const REST: Duration = Duration::from_millis(1500);
 /// The least time beyond the round trip after which a message counts as lost.
 const MARGIN: Duration = Duration::from_millis(20);
@@ -107,7 +109,8 @@ impl Client {
         self.is_done() && self.active_at.is_none_or(|at| now.monotonic.since(at) > REST)
     }
 
-    /// Whether the client will never be done, because its scheme does not work here: nothing was acknowledged for too long.
+    /// Whether the client will never be done, because its scheme does not work here: nothing was acknowledged
+    /// for too long.
     pub(super) fn is_hopeless(&self, now: Now) -> bool {
         self.heard_at.or(self.began_at).is_some_and(|at| now.monotonic.since(at) > HOPELESS)
     }
@@ -134,7 +137,8 @@ impl Client {
         })?
     }
 
-    /// The address from which the client sends; with several interfaces that the connection uses, one of them.
+    /// The address from which the client sends; with several interfaces that the connection uses, one of
+    /// them.
     fn address(&self) -> Option<IpAddr> {
         match self.scheme.is_multihomed() {
             true => self.addresses.iter().flatten().next().copied(),

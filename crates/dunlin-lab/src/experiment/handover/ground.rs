@@ -1,4 +1,5 @@
-//! The client's network on real devices: a line whose address changes, perhaps a NAT, and the server behind it.
+//! The client's network on real devices: a line whose address changes, perhaps a NAT, and the server behind
+//! it.
 
 use std::net::Ipv4Addr;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
@@ -16,7 +17,8 @@ pub(super) const SERVER: Ipv4Addr = Ipv4Addr::new(10, 79, 128, 1);
 /// The NAT's address at the server's side, which is public, and at the client's side.
 const PUBLIC: Ipv4Addr = Ipv4Addr::new(10, 79, 128, 254);
 const GATEWAY: Ipv4Addr = Ipv4Addr::new(10, 79, 127, 1);
-/// The client's network includes the server, so that it needs no route of its own. Behind a NAT it is one half, the server's the other.
+/// The client's network includes the server, so that it needs no route of its own. Behind a NAT it is one
+/// half, the server's the other.
 const WHOLE: u8 = 16;
 const HALF: u8 = 17;
 /// The devices of the client's interfaces, and of the other ends of their lines.
@@ -28,7 +30,8 @@ const MTU: u16 = 1500;
 /// The time that a command takes to change the device, which is a part of the downtime.
 const COMMAND: Duration = Duration::from_millis(3);
 
-/// Masquerading in Linux is a port-restricted NAT that keeps ports where it can. Packets that it does not permit get no answer.
+/// Masquerading in Linux is a port-restricted NAT that keeps ports where it can. Packets that it does not
+/// permit get no answer.
 const NAT: &str = "
 table ip nat {
     chain out { type nat hook postrouting priority 100; oifname \"veth0\" masquerade; }
@@ -100,8 +103,9 @@ impl Place {
         Ok(Self { client, server, links, _router: router })
     }
 
-    /// Changes the client's addresses until the end, and returns how often, and how long the interface was down each time. It really goes
-    /// down and comes back: on a busy machine, its commands take longer than the wanted downtime.
+    /// Changes the client's addresses until the end, and returns how often, and how long the interface was
+    /// down each time. It really goes down and comes back: on a busy machine, its commands take longer than
+    /// the wanted downtime.
     pub(super) fn hand_over(
         &self,
         downtime: Option<Duration>,

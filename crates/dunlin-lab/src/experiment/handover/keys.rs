@@ -1,5 +1,5 @@
-//! The credentials and configurations of both sides: mutual authentication with chains of three on P-256, of which leaf and
-//! intermediate are sent, and a cookie.
+//! The credentials and configurations of both sides: mutual authentication with chains of three on P-256, of
+//! which leaf and intermediate are sent, and a cookie.
 
 use std::fmt::Display;
 use std::sync::Arc;

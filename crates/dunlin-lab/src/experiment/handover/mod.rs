@@ -1,8 +1,9 @@
 //! The time that a change of the client's address costs, scheme by scheme.
 //!
-//! A client sends 600 messages, one at a time, each 100 ms after the acknowledgement of the previous one. Every ten seconds its
-//! interface goes down and comes back with another address. A client whose connection does not survive that connects again after the
-//! application's timeout of one second. The others send their message again at once, and on a timer that follows the round trip.
+//! A client sends 600 messages, one at a time, each 100 ms after the acknowledgement of the previous one.
+//! Every ten seconds its interface goes down and comes back with another address. A client whose connection
+//! does not survive that connects again after the application's timeout of one second. The others send their
+//! message again at once, and on a timer that follows the round trip.
 
 mod case;
 mod client;
@@ -311,7 +312,8 @@ impl Results {
         runs.map(|(time, run)| (time - without) / f64::from(run.handovers.max(1)) - downtime(run)).collect()
     }
 
-    /// How long the interface was really down in each change, in milliseconds. None in virtual time, where that is the case's downtime.
+    /// How long the interface was really down in each change, in milliseconds. None in virtual time, where
+    /// that is the case's downtime.
     fn downtimes(&self, case: &Case) -> Vec<f64> {
         self.of(case).iter().filter_map(|run| Some(run.downtime?.as_secs_f64() * 1e3)).collect()
     }
@@ -405,7 +407,8 @@ mod tests {
                 let case = case(scheme, ServerKind::Listening, nat, Some(5));
                 if scheme == Scheme::Ipc && is_blocked {
                     let figures = virtual_time::run(&case, &Keys::new().unwrap(), 1).unwrap();
-                    // Once its attempts have emptied the pool, it gets an ordinary association, which ends with the first change.
+                    // Once its attempts have emptied the pool, it gets an ordinary association, which ends
+                    // with the first change.
                     assert_eq!(figures.wall_clock, None, "{}", case.name());
                     assert!(figures.acknowledged < TALK.messages / 2, "{figures:?}");
                     continue;
@@ -418,7 +421,8 @@ mod tests {
         }
     }
 
-    /// The paper's Table I: its own scheme in the nearest setting, and with two interfaces at a downtime of two seconds.
+    /// The paper's Table I: its own scheme in the nearest setting, and with two interfaces at a downtime of
+    /// two seconds.
     #[test]
     fn ports_of_associations_save_at_least_the_papers_time() {
         for delay_ms in DELAYS_MS {
@@ -435,7 +439,8 @@ mod tests {
         }
     }
 
-    /// Over both interfaces at once, only an acknowledgement can be lost, and only with the interface that it arrives at.
+    /// Over both interfaces at once, only an acknowledgement can be lost, and only with the interface that it
+    /// arrives at.
     #[test]
     fn two_interfaces_lose_less_than_a_round_trip() {
         for nat in [None, Some(NatKind::Symmetric)] {
@@ -459,7 +464,8 @@ mod tests {
             let (lost, run) = (results.lost(&case)[0], &results.of(&case)[0]);
             assert_eq!(run.handshakes, 1 + run.handovers, "{scheme:?}");
             assert_eq!(run.resumed, if scheme == Standard { 0 } else { run.handovers }, "{scheme:?}");
-            // The timeout began with the message, so a part of it is the round trip of a usual message, or the downtime.
+            // The timeout began with the message, so a part of it is the round trip of a usual message, or
+            // the downtime.
             let expected = 1000.0 + f64::from(round_trips) * 60.0;
             assert!((expected - 10.0..expected + 60.0).contains(&lost), "{scheme:?}: {lost} ms");
             assert_eq!(run.resent, run.handovers);

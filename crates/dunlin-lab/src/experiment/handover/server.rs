@@ -52,7 +52,8 @@ impl Server {
 
     /// Whether a server with one association refuses this sender.
     ///
-    /// At the very end of the silence it still does: the timeouts of both sides then end together, and Linux rounds those of a socket up.
+    /// At the very end of the silence it still does: the timeouts of both sides then end together, and Linux
+    /// rounds those of a socket up.
     fn is_closed_to(&mut self, from: SocketAddr, now: Instant) -> bool {
         match &mut self.occupied {
             Some((client, heard_at)) if *client == from => *heard_at = now,

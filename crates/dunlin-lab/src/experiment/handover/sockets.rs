@@ -25,7 +25,8 @@ const LOOK: Duration = Duration::from_millis(200);
 /// Links, IPv4 addresses and IPv4 routes (linux/rtnetlink.h).
 const GROUPS: u32 = 0x1 | 0x10 | 0x40;
 
-/// Tells when addresses or routes of a namespace change, and from which addresses the namespace reaches a peer.
+/// Tells when addresses or routes of a namespace change, and from which addresses the namespace reaches a
+/// peer.
 pub(super) struct Watch<'a> {
     fd: OwnedFd,
     devices: &'a [&'static str],

@@ -20,8 +20,8 @@ const PUBLIC: [IpAddr; 2] =
     [IpAddr::V4(Ipv4Addr::new(203, 0, 113, 1)), IpAddr::V4(Ipv4Addr::new(203, 0, 113, 2))];
 /// The time after which the NAT forgets a mapping, as in Linux.
 const MAPPING: Duration = Duration::from_secs(120);
-/// The time to a change is longer by up to this, at random. Otherwise all changes would fall on the same few phases of the exchange
-/// of messages.
+/// The time to a change is longer by up to this, at random. Otherwise all changes would fall on the same few
+/// phases of the exchange of messages.
 const SCATTER: Duration = Duration::from_millis(500);
 /// The bytes of the headers of IPv4 and UDP.
 const HEADERS: u64 = 20 + 8;

@@ -117,7 +117,8 @@ pub(super) fn cases(key_type: KeyType) -> Vec<Case> {
     [&unilateral[..], &mutual, &hybrid, forms.as_flattened(), &staples, &[compact]].concat()
 }
 
-/// The cases of a type of keys whose resolvers ask a registry behind a link with this delay, and the original handshakes beside them.
+/// The cases of a type of keys whose resolvers ask a registry behind a link with this delay, and the original
+/// handshakes beside them.
 pub(super) fn network_cases(key_type: KeyType, delay_ms: u32) -> Vec<Case> {
     let asking = |asking| {
         let resolver = Resolver::Network(asking, delay_ms);
@@ -161,8 +162,8 @@ impl Case {
         if kind == Kind::X509 { original } else { of_kind }
     }
 
-    /// Whether the paper has measured it: with its form of credentials, and a registry in its laboratory. Its figures also stand beside
-    /// a cached document.
+    /// Whether the paper has measured it: with its form of credentials, and a registry in its laboratory. Its
+    /// figures also stand beside a cached document.
     pub(super) fn is_of_paper(&self) -> bool {
         let resolver = matches!(self.resolver, Resolver::Cached | Resolver::Network(Asking::Full, 0));
         self.form == Form::Json && resolver

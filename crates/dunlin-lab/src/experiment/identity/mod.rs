@@ -1,8 +1,9 @@
-//! Decentralised identities in TLS 1.3 beside certificates: bytes, latency at the server, and the paper's model.
+//! Decentralised identities in TLS 1.3 beside certificates: bytes, latency at the server, and the paper's
+//! model.
 //!
-//! Both sides have the paper's suite and group, one type of keys, and no server name, session ID or ticket. A new pair of holders is
-//! drawn for each handshake. Both ends run in memory on one thread, so the latency has no network in it, except for look-ups in a
-//! registry: those go over real sockets and the lab's own link.
+//! Both sides have the paper's suite and group, one type of keys, and no server name, session ID or ticket. A
+//! new pair of holders is drawn for each handshake. Both ends run in memory on one thread, so the latency has
+//! no network in it, except for look-ups in a registry: those go over real sockets and the lab's own link.
 
 mod case;
 mod handshake;
@@ -36,7 +37,8 @@ use crate::report::{Row, median_of};
 const HOLDERS: usize = 100;
 /// The holders in a quick run: one for each side.
 const QUICK_HOLDERS: usize = 2;
-/// The handshakes before the first measured one, of each case. The second one can resume a connection to the registry.
+/// The handshakes before the first measured one, of each case. The second one can resume a connection to the
+/// registry.
 const WARM_UP: u32 = 2;
 /// The DIDs in the registry whose proofs the holders staple, also in a quick run.
 const REGISTERED: usize = 100_000;
@@ -339,7 +341,8 @@ impl Measured {
         }
     }
 
-    /// Adds the bytes between both sides and the registry. In the paper, a server sends 377 to resolve the DID of its client.
+    /// Adds the bytes between both sides and the registry. In the paper, a server sends 377 to resolve the
+    /// DID of its client.
     fn with_look_ups(&self, row: Row) -> Row {
         let of = |bytes: fn(&LookUpBytes) -> usize| {
             self.done.iter().map(|done| bytes(&done.look_ups) as f64).collect::<Vec<_>>()
@@ -355,7 +358,8 @@ impl Measured {
         self.figures(|done| done.client.operations.identity.as_secs_f64() * 1e3)
     }
 
-    /// The bytes of the public keys that the server has sent: those of its chain. The keys of credentials and DIDs come from elsewhere.
+    /// The bytes of the public keys that the server has sent: those of its chain. The keys of credentials and
+    /// DIDs come from elsewhere.
     fn public_key_bytes(&self, done: &Handshake) -> f64 {
         let client = &done.client.operations;
         match self.case.server {
@@ -420,8 +424,8 @@ fn message_rows(key_type: KeyType, cases: &[Measured]) -> Vec<Row> {
     [signature].into_iter().chain(messages).collect()
 }
 
-/// The rows of figures 4 and 5: how much longer a handshake with credentials takes than one with certificates, as measured and by the
-/// model, each sorted. Handshakes of the same turn are compared.
+/// The rows of figures 4 and 5: how much longer a handshake with credentials takes than one with
+/// certificates, as measured and by the model, each sorted. Handshakes of the same turn are compared.
 fn difference_rows(cases: &[Measured]) -> Vec<Row> {
     let sorted = |mut values: Vec<f64>| {
         values.sort_by(f64::total_cmp);

@@ -165,7 +165,8 @@ impl Node {
         })
     }
 
-    /// Asks for the document of the DID that this peer has shown. The calling thread is in the namespace of the side that asks.
+    /// Asks for the document of the DID that this peer has shown. The calling thread is in the namespace of
+    /// the side that asks.
     pub(super) fn look_up(&self, asking: Asking, peer: Side, did: &Did) -> Result<Found, Error> {
         let [of_client, of_server] = &self.resuming;
         match (asking, peer) {
@@ -180,7 +181,8 @@ impl Node {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits for the tickets of the latest connections, so that the next ones can resume. Programs do this when nobody waits.
+    /// Waits for the tickets of the latest connections, so that the next ones can resume. Programs do this
+    /// when nobody waits.
     pub(super) fn settle(&self) -> Result<(), Error> {
         for mut connection in self.open().drain(..) {
             while connection.receive()? {}
@@ -308,7 +310,8 @@ fn over_https(
     });
 }
 
-/// Answers requests also in early data, and then before the client's Finished. The registry's own server answers only after it.
+/// Answers requests also in early data, and then before the client's Finished. The registry's own server
+/// answers only after it.
 fn with_early_data(registry: &Registry, socket: &TcpListener, config: &Arc<ServerConfig>, stop: &AtomicBool) {
     in_real_time();
     while let Ok((tcp, _)) = socket.accept() {

@@ -65,7 +65,8 @@ const EDDSA: Tables = Tables {
     hybrid: [131.0, 122.0, 129.0, 118.0],
 };
 
-/// The mean of figure 4a: how much longer a unilateral handshake with ECDSA takes with a VC than with certificates, in milliseconds.
+/// The mean of figure 4a: how much longer a unilateral handshake with ECDSA takes with a VC than with
+/// certificates, in milliseconds.
 pub(super) const FIGURE_4: f64 = 36.0;
 
 /// What a side sends to a node of the ledger to resolve a DID, in bytes (§VIII.C.1).
@@ -139,9 +140,9 @@ pub(super) fn handshake(key_type: KeyType, server: Kind, client: Option<Kind>) -
     Some(Handshake { bytes, latency_ms, model_ms })
 }
 
-/// The latency of a handshake by equations (1), (2) and (5) to (8). They replace the time for a certificate chain (T_C) in the original
-/// handshake by that for a VC and its DID (T_V + T_D) or for a DID (T_D), once for each side that shows one. The difference is Δ_V or Δ_D of
-/// equations (3) and (4).
+/// The latency of a handshake by equations (1), (2) and (5) to (8). They replace the time for a certificate
+/// chain (T_C) in the original handshake by that for a VC and its DID (T_V + T_D) or for a DID (T_D), once
+/// for each side that shows one. The difference is Δ_V or Δ_D of equations (3) and (4).
 pub(super) fn model(original: f64, server: Kind, client: Option<Kind>, message: impl Fn(Kind) -> f64) -> f64 {
     let more = |kind| message(kind) - message(Kind::X509);
     original + more(server) + client.map_or(0.0, more)
@@ -151,7 +152,8 @@ pub(super) fn model(original: f64, server: Kind, client: Option<Kind>, message: 
 mod tests {
     use super::*;
 
-    /// With Table III, the equations are up to 9 % above Tables IV and V: EdDSA with a VC takes 93 ms instead of 101.
+    /// With Table III, the equations are up to 9 % above Tables IV and V: EdDSA with a VC takes 93 ms instead
+    /// of 101.
     #[test]
     fn the_papers_model_errs_as_it_says() {
         let of = |key_type, server, client| handshake(key_type, server, client).unwrap();

@@ -1,4 +1,5 @@
-//! The identities of a run. Each holder has one key, and shows it in a certificate chain, by a DID, or in a credential about the DID.
+//! The identities of a run. Each holder has one key, and shows it in a certificate chain, by a DID, or in a
+//! credential about the DID.
 
 use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};

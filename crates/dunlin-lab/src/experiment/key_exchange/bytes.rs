@@ -1,4 +1,5 @@
-//! The bytes of a handshake on real sockets, from captures: every TLS byte, and every byte on the link that carried it.
+//! The bytes of a handshake on real sockets, from captures: every TLS byte, and every byte on the link that
+//! carried it.
 
 use std::fmt::Display;
 use std::io::{Read, Write};
@@ -51,8 +52,8 @@ pub(super) struct Place<'a> {
     pub(super) address: Ipv4Addr,
 }
 
-/// The frames of one handshake on its own connection, from SYN to FIN. On a busy machine, TCP or a stack may mistake a delay for
-/// a loss and retransmit; the measurement is then repeated.
+/// The frames of one handshake on its own connection, from SYN to FIN. On a busy machine, TCP or a stack may
+/// mistake a delay for a loss and retransmit; the measurement is then repeated.
 pub(super) fn frames(
     ground: &Ground,
     pair: &Pair,
@@ -101,8 +102,8 @@ fn over_datagrams(pair: &Pair, client: &Arc<ClientConfig>, server: &Arc<ServerCo
 }
 
 impl Place<'_> {
-    /// Runs a handshake on an idle TCP connection. Returns its duration, from the client's first step to the last step of
-    /// the later side.
+    /// Runs a handshake on an idle TCP connection. Returns its duration, from the client's first step to the
+    /// last step of the later side.
     pub(super) fn handshake(
         &self,
         client: &Arc<ClientConfig>,

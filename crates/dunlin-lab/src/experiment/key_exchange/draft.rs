@@ -1,7 +1,8 @@
 //! The smallest handshakes, flight by flight, beside those of draft-ietf-iotops-security-protocol-comparison.
 //!
-//! The draft's assumptions apply: one suite, group and signature scheme; identities of one byte; no server name, ALPN, size
-//! limit, cookie or ticket; an 8-byte tag (here also a 16-byte one); bytes of records, without transport.
+//! The draft's assumptions apply: one suite, group and signature scheme; identities of one byte; no server
+//! name, ALPN, size limit, cookie or ticket; an 8-byte tag (here also a 16-byte one); bytes of records,
+//! without transport.
 
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -72,9 +73,9 @@ const FLIGHTS: [&str; 3] = ["flight1_bytes", "flight2_bytes", "flight3_bytes"];
 /// The length of connection IDs in the draft.
 const CONNECTION_ID_BYTES: usize = 1;
 
-/// The number of handshakes of a row. ECDSA signatures vary by a few bytes, and a quarter of them is longer than the median.
-/// The median of 20 would be a byte too long once in 70 runs, that of 101 practically never. An odd number makes the median
-/// a length that occurred.
+/// The number of handshakes of a row. ECDSA signatures vary by a few bytes, and a quarter of them is longer
+/// than the median. The median of 20 would be a byte too long once in 70 runs, that of 101 practically never.
+/// An odd number makes the median a length that occurred.
 const RUNS: u32 = 101;
 
 /// The rows.
@@ -149,8 +150,8 @@ impl Curve {
 }
 
 impl Case {
-    /// The draft's table, equal in versions 06 to 09 of its source. A longer tag adds to the second and the third flight.
-    /// The acknowledgement that ends a DTLS handshake belongs to none of the three.
+    /// The draft's table, equal in versions 06 to 09 of its source. A longer tag adds to the second and the
+    /// third flight. The acknowledgement that ends a DTLS handshake belongs to none of the three.
     const fn draft(&self) -> Flights {
         let [one, two, three] = match (self.protocol, self.mechanism, self.curve) {
             (Protocol::Dtls13, Mechanism::RawKey, _) if self.has_ids => [185, 454, 255],
@@ -295,7 +296,8 @@ fn flights<E: End>(mut client: E, mut server: E, now: Now) -> Result<Flights, Er
 mod tests {
     use super::*;
 
-    /// The bar: no flight is larger than the draft's. P-256 signatures vary by a few bytes, so their median counts.
+    /// The bar: no flight is larger than the draft's. P-256 signatures vary by a few bytes, so their median
+    /// counts.
     #[test]
     fn no_flight_is_larger_than_in_the_draft() {
         let rows = rows(&Progress::hidden()).unwrap();

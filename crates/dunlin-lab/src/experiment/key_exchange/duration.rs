@@ -1,8 +1,9 @@
 //! The duration of a handshake over a slow link: by the paper's model, by our model, and measured.
 //!
-//! The paper adds the processing time of both sides and the transmission time of all TLS bytes. Our model counts the frames
-//! that follow each other, with their TCP and IP headers: the flights, and the acknowledgement that TCP sends just before an
-//! answer. Frames in the opposite direction do not delay a flight, because each direction has the full rate.
+//! The paper adds the processing time of both sides and the transmission time of all TLS bytes. Our model
+//! counts the frames that follow each other, with their TCP and IP headers: the flights, and the
+//! acknowledgement that TCP sends just before an answer. Frames in the opposite direction do not delay a
+//! flight, because each direction has the full rate.
 
 use std::net::Ipv4Addr;
 use std::sync::Arc;
@@ -101,8 +102,8 @@ impl SlowLink {
     }
 }
 
-/// Raises TCP's timeouts. A segment takes longer here than TCP usually waits for an acknowledgement, so TCP would retransmit
-/// segments that are still in flight.
+/// Raises TCP's timeouts. A segment takes longer here than TCP usually waits for an acknowledgement, so TCP
+/// would retransmit segments that are still in flight.
 fn patient(namespace: &Namespace, address: Ipv4Addr) -> Result<(), Error> {
     namespace.ip(&format!("route replace {NETWORK} dev {DEVICE} src {address} rto_min 30s\n"))?;
     namespace.set("tcp_early_retrans", "0")

@@ -1,7 +1,8 @@
 //! The cost of each key exchange: bytes, time on both sides, and the duration over a slow link.
 //!
-//! Both sides have one suite, group and signature scheme, and no server name, session ID or ticket. Certificates are leaves
-//! directly below the root that both trust. The same applies to OpenSSL and GnuTLS. Over datagrams, servers demand a cookie.
+//! Both sides have one suite, group and signature scheme, and no server name, session ID or ticket.
+//! Certificates are leaves directly below the root that both trust. The same applies to OpenSSL and GnuTLS.
+//! Over datagrams, servers demand a cookie.
 
 mod bytes;
 mod draft;
@@ -188,8 +189,8 @@ impl<'a> Lab<'a> {
         }
     }
 
-    /// Returns the bytes and times of a case: Dunlin's row, and those of OpenSSL and GnuTLS if they have the suite. The time is that of
-    /// OpenSSL with small hellos.
+    /// Returns the bytes and times of a case: Dunlin's row, and those of OpenSSL and GnuTLS if they have the
+    /// suite. The time is that of OpenSSL with small hellos.
     fn rows(&self, case: &Case) -> Result<Vec<Row>, Error> {
         let Some(real) = &self.real else {
             let [ours, _] = self.times(case, None)?;
@@ -309,9 +310,9 @@ impl<'a> Lab<'a> {
 /// The name of [`Parts::path_bytes`] in rows.
 const PATH: &str = "path_bytes";
 
-/// The rates above which RSA takes less time than DHE_PSK, for each stack and size of keys: the paper's conclusion. By its
-/// equation (1), both take equal time at the rate where the bytes that DHE_PSK saves take as long as its additional
-/// computation. There is no row if DHE_PSK also computes less.
+/// The rates above which RSA takes less time than DHE_PSK, for each stack and size of keys: the paper's
+/// conclusion. By its equation (1), both take equal time at the rate where the bytes that DHE_PSK saves take
+/// as long as its additional computation. There is no row if DHE_PSK also computes less.
 fn overtaking(rows: &[Row]) -> Vec<Row> {
     let is = |row: &Row, mechanism: &str| {
         row.get("mechanism").is_some_and(|of| of == mechanism)

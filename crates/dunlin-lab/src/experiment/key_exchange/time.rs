@@ -142,8 +142,8 @@ impl Times {
     }
 }
 
-/// Wraps the cryptography and the keys that it loads, so that they record their time. Some parts stay until the process ends; an
-/// experiment makes them once.
+/// Wraps the cryptography and the keys that it loads, so that they record their time. Some parts stay until
+/// the process ends; an experiment makes them once.
 pub(super) fn watched(crypto: &Crypto) -> Crypto {
     let provider = watch::provider(&crypto.provider);
     Crypto { provider: Arc::new(provider), rsa: Box::leak(Box::new(Rsa(crypto.rsa))) }

@@ -1,7 +1,7 @@
 //! Apache httpd with OpenSSL as the other server, with the same keys, suites, group and signature scheme.
 //!
-//! One process serves all cases, each on a port of its own. Its log gives the server's time: the moment of the accepted connection,
-//! and the moment after the last byte of the answer.
+//! One process serves all cases, each on a port of its own. Its log gives the server's time: the moment of
+//! the accepted connection, and the moment after the last byte of the answer.
 
 use std::fs;
 use std::net::{Ipv4Addr, TcpStream};
@@ -37,9 +37,9 @@ const QUARTER_US: f64 = 900e6;
 /// The distance from the port of a case to its port for plain HTTP.
 const TO_HTTP: u16 = 100;
 
-/// The cases of Apache by strategy and key. For a renegotiation, the path demands other suites, so Apache asks
-/// the client for another handshake. It cannot show another certificate then. Redirections go by the name in
-/// the URL.
+/// The cases of Apache by strategy and key. For a renegotiation, the path demands other suites, so Apache
+/// asks the client for another handshake. It cannot show another certificate then. Redirections go by the
+/// name in the URL.
 const HOSTS: &[(Strategy, LowKey)] = &[
     (Strategy::None, LowKey::Rsa2048),
     (Strategy::Lowest, LowKey::Rsa2048),
@@ -136,8 +136,8 @@ impl<'a> Apache<'a> {
         self.directory.path().join(name)
     }
 
-    /// What it tells about the upload after the previous one, and about the request for a redirection before it. Call it once for each
-    /// upload.
+    /// What it tells about the upload after the previous one, and about the request for a redirection before
+    /// it. Call it once for each upload.
     pub(super) fn told(&mut self, strategy: Strategy) -> Result<Told, Error> {
         let start = Instant::now();
         loop {
@@ -192,8 +192,8 @@ fn in_quarter(line: &str) -> Option<f64> {
     Some((minutes * 60.0 + seconds) * 1e6 % QUARTER_US)
 }
 
-/// The configuration. Without `AcceptFilter`, the kernel would keep a connection until the client has sent something, so the log would
-/// not count the time that the client takes for that.
+/// The configuration. Without `AcceptFilter`, the kernel would keep a connection until the client has sent
+/// something, so the log would not count the time that the client takes for that.
 fn written(directory: &Path, address: Ipv4Addr, keys: &Keys, aes: Aes) -> String {
     let here = directory.display();
     let modules = ["mpm_prefork", "authz_core", "alias", "setenvif", "ssl", "dav", "dav_fs"];

@@ -1,4 +1,5 @@
-//! A capture of one upload of each case, for the paper's figures 5 and 6: the messages of one handshake, and of two.
+//! A capture of one upload of each case, for the paper's figures 5 and 6: the messages of one handshake, and
+//! of two.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -14,13 +15,14 @@ use crate::net::Pair;
 
 /// The time in which the last frame must pass.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// The place of the flags in a TCP header (RFC 9293 §3.1), behind headers of Ethernet and of IPv4 without options.
+/// The place of the flags in a TCP header (RFC 9293 §3.1), behind headers of Ethernet and of IPv4 without
+/// options.
 const TCP_FLAGS: usize = 14 + 20 + 13;
 /// The flags FIN and RST.
 const ENDING: u8 = 0b101;
 
-/// Writes the frames of an upload after a first one to `CASE.pcap`, and the client's keys, if it tells them, to `CASE.keys`. Client and
-/// server are in namespaces of their own, joined by Ethernet.
+/// Writes the frames of an upload after a first one to `CASE.pcap`, and the client's keys, if it tells them,
+/// to `CASE.keys`. Client and server are in namespaces of their own, joined by Ethernet.
 pub(super) fn save(
     directory: &Path,
     place: &Place<'_>,

@@ -1,4 +1,5 @@
-//! The measured cases: how the server learns who the client is, which client, how much it uploads, and the paper's figures.
+//! The measured cases: how the server learns who the client is, which client, how much it uploads, and the
+//! paper's figures.
 
 use crate::report::Row;
 
@@ -9,13 +10,15 @@ pub(super) enum Strategy {
     None,
     /// The server has only the lowest scheme: the cost of the strategies without their overhead.
     Lowest,
-    /// The first handshake has the highest scheme and proves who the client is; the second one has the lowest scheme.
+    /// The first handshake has the highest scheme and proves who the client is; the second one has the lowest
+    /// scheme.
     Renegotiation,
     /// Both handshakes have the highest scheme.
     RenegotiationHighest,
     /// Both handshakes have the lowest scheme.
     RenegotiationLowest,
-    /// A request over plain HTTP names the client; the server sends it to HTTPS, where its certificate must match.
+    /// A request over plain HTTP names the client; the server sends it to HTTPS, where its certificate must
+    /// match.
     Redirection,
     /// As `Redirection`, but the server asks for no certificate.
     RedirectionUnauthenticated,
@@ -149,9 +152,9 @@ const TABLE_3: [[f64; 4]; 4] = [
     [5027.0, 5259.0, 6969.0, 28_137.0],
     [739.0, 952.0, 2675.0, 21_209.0],
 ];
-/// The paper's Table 4, scenarios 1 to 4: every connection renegotiates. For 10 KB, scenarios 2 and 4 take about
-/// twice the time of Table 3, and less than one handshake of the highest scheme. So both handshakes must have
-/// the lowest scheme.
+/// The paper's Table 4, scenarios 1 to 4: every connection renegotiates. For 10 KB, scenarios 2 and 4 take
+/// about twice the time of Table 3, and less than one handshake of the highest scheme. So both handshakes
+/// must have the lowest scheme.
 const TABLE_4: [[f64; 4]; 4] = [
     [15_105.0, 15_770.0, 22_478.0, 86_297.0],
     [1689.0, 2299.0, 7646.0, 67_415.0],
@@ -175,8 +178,8 @@ impl Case {
             .with("way", "real")
     }
 
-    /// The uploads of a round that count. What `cached` costs beside `lowest` is less than one upload of 10 MB differs from the next, so
-    /// the cases of Dunlin's client have many.
+    /// The uploads of a round that count. What `cached` costs beside `lowest` is less than one upload of 10
+    /// MB differs from the next, so the cases of Dunlin's client have many.
     pub(super) const fn uploads(&self) -> u32 {
         match self.client {
             ClientKind::Dunlin => 16,
@@ -191,8 +194,9 @@ impl Case {
         }
     }
 
-    /// The credential behind the keys of the upload, and its scheme's level in the paper's Table 1. The weakest algorithm decides:
-    /// AES-128 and X25519 have the near-term level, which takes RSA-3072, and the legacy level takes RSA-1024.
+    /// The credential behind the keys of the upload, and its scheme's level in the paper's Table 1. The
+    /// weakest algorithm decides: AES-128 and X25519 have the near-term level, which takes RSA-3072, and the
+    /// legacy level takes RSA-1024.
     const fn credential(&self) -> (&'static str, &'static str) {
         match (self.strategy, self.stack, self.low) {
             (Strategy::None | Strategy::RenegotiationHighest | Strategy::ChaCha20, ..)

@@ -18,7 +18,8 @@ use super::tls::{Tls, failed};
 use super::{keys, unknown};
 use crate::Error;
 
-/// Uploads as `upload.c` does. `words` are the strategy, the server's address and port, and the files of root, certificate and key.
+/// Uploads as `upload.c` does. `words` are the strategy, the server's address and port, and the files of
+/// root, certificate and key.
 pub(super) fn run(words: &[OsString]) -> Result<(), Error> {
     let [strategy, address, root, certificate, key] = words else { return Err(unknown()) };
     let strategy = strategy.to_str().and_then(Strategy::named).ok_or_else(unknown)?;

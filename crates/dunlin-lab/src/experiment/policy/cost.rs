@@ -1,4 +1,5 @@
-//! The cost of single operations, as in the paper's Table 2 and its figure 7: signatures by the length of the key, and encryption.
+//! The cost of single operations, as in the paper's Table 2 and its figure 7: signatures by the length of the
+//! key, and encryption.
 
 use std::ffi::OsString;
 use std::hint::black_box;
@@ -52,7 +53,8 @@ const KEYS: &[(&str, Source, &str)] = &[
 const CIPHERS: [(&str, &str); 3] =
     [("aes256gcm", "long-term"), ("aes128gcm", "near-term"), ("chacha20poly1305", "long-term")];
 
-/// The rows of an environment: the median time of each operation, and its ratio to the first algorithm of the kind.
+/// The rows of an environment: the median time of each operation, and its ratio to the first algorithm of the
+/// kind.
 pub(super) fn rows(aes: Aes) -> Result<Vec<Row>, Error> {
     let mut command = this_program(["costs", aes.name()].map(OsString::from).into(), None)?;
     command.envs(environment(aes).iter().copied()).stdin(Stdio::null()).stderr(Stdio::piped());
@@ -101,8 +103,8 @@ fn level_of(algorithm: &str) -> &'static str {
     keys.chain(CIPHERS).find(|(name, _)| *name == algorithm).map_or("", |(_, level)| level)
 }
 
-/// The paper's Table 2: RSA-512 against RSA-7680, AES-128 against AES-256. Its processors are an Intel Core i7-6700, a Xilinx Zynq
-/// UltraScale+ and an FT-2000+ (FTC662).
+/// The paper's Table 2: RSA-512 against RSA-7680, AES-128 against AES-256. Its processors are an Intel Core
+/// i7-6700, a Xilinx Zynq UltraScale+ and an FT-2000+ (FTC662).
 fn paper(operation: &str, algorithm: &str, aes: Aes) -> Option<Vec<(&'static str, f64)>> {
     let percents = match (operation, algorithm, aes) {
         ("sign", "rsa512", _) => [2.20, 3.07, 2.13],
@@ -115,8 +117,8 @@ fn paper(operation: &str, algorithm: &str, aes: Aes) -> Option<Vec<(&'static str
     Some(names.into_iter().zip(percents).collect())
 }
 
-/// Measures in this process, and prints a line for each operation: its name, the algorithm, and the microseconds of each
-/// measurement. RSA does not depend on AES, so it is measured once.
+/// Measures in this process, and prints a line for each operation: its name, the algorithm, and the
+/// microseconds of each measurement. RSA does not depend on AES, so it is measured once.
 pub(super) fn run(words: &[OsString]) -> Result<(), Error> {
     let print = |operation: &str, algorithm: &str, measured: Vec<f64>| {
         let measured: Vec<_> = measured.iter().map(|us| format!("{us:.4}")).collect();
@@ -177,8 +179,8 @@ fn signing(source: Source, turns: usize) -> Result<(Vec<f64>, Vec<f64>), Error> 
     let signature = sign()?;
     let verifier = provider.signatures.schemes.iter().find(|(scheme, _)| *scheme == SCHEME);
     let verifier = verifier.and_then(|(_, all)| all.first()).ok_or_else(|| failed("RSA is missing"))?;
-    // The bits of the key are a sequence (RFC 8017 A.1.1) at the end of its SubjectPublicKeyInfo, behind the number of unused bits. The
-    // first octet of its length depends on the key's.
+    // The bits of the key are a sequence (RFC 8017 A.1.1) at the end of its SubjectPublicKeyInfo, behind the
+    // number of unused bits. The first octet of its length depends on the key's.
     let spki = key.public_key().as_ref();
     let begins = |bytes: &[u8]| matches!(bytes, [0, 0x30, 0x48..=0x7f | 0x81 | 0x82]);
     let at = spki.windows(3).position(begins).map(|at| at + 1);

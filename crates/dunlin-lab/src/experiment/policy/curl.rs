@@ -28,8 +28,8 @@ fn missing(why: impl std::fmt::Display) -> Error {
     Error::new(PROGRAM, why, "install it to have it measured: apt-get install curl")
 }
 
-/// Uploads as `upload.c` does, each time by a new curl. `words` are the strategy, the server's address and port, and the files of roots,
-/// certificate and key.
+/// Uploads as `upload.c` does, each time by a new curl. `words` are the strategy, the server's address and
+/// port, and the files of roots, certificate and key.
 pub(super) fn run(words: &[OsString]) -> Result<(), Error> {
     let [strategy, address, port, roots, certificate, key] = words else { return Err(unknown()) };
     let [address, port] = [address, port].map(|word| word.to_str().ok_or_else(unknown));

@@ -1,5 +1,6 @@
-//! The instructions of Dunlin's server for an upload, without the kernel's, by valgrind's callgrind. Valgrind's processor has AES-NI and AVX2,
-//! but no SHA extensions and no AVX-512, so counts compare only with counts.
+//! The instructions of Dunlin's server for an upload, without the kernel's, by valgrind's callgrind.
+//! Valgrind's processor has AES-NI and AVX2, but no SHA extensions and no AVX-512, so counts compare only
+//! with counts.
 
 use std::ffi::OsString;
 use std::fs;
@@ -12,7 +13,8 @@ use super::{Ends, Foreign, Place, Start, WARM_UP};
 use crate::Error;
 
 const PROGRAM: &str = "valgrind";
-/// Whether the instructions of a case are counted: Dunlin's server has the same work for all clients that prove the same.
+/// Whether the instructions of a case are counted: Dunlin's server has the same work for all clients that
+/// prove the same.
 pub(super) fn are_counted(case: &Case) -> bool {
     case.stack == Stack::Dunlin && case.client != ClientKind::Curl
 }

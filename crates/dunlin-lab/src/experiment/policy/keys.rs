@@ -22,7 +22,8 @@ pub(super) const SERVER_NAME: &str = "localhost";
 /// The validity of certificates, in days.
 const DAYS: u32 = 30;
 
-/// The certificates of a run: leaves directly below one root. The paper's short key has a root of its own, since it comes from a file.
+/// The certificates of a run: leaves directly below one root. The paper's short key has a root of its own,
+/// since it comes from a file.
 pub(super) struct Keys {
     /// The root that servers trust.
     pub(super) root: MemoryFile,

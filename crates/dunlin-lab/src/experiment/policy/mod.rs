@@ -1,9 +1,11 @@
-//! The server's cost of an upload, by the way in which the server learns which encryption scheme the client needs.
+//! The server's cost of an upload, by the way in which the server learns which encryption scheme the client
+//! needs.
 //!
-//! Both sides run in processes of their own, on the loopback device of a namespace. They exist for the whole run, and this process
-//! has them make one upload at a time, case by case, so other programs disturb all cases alike. An upload costs more after one of another
-//! case, which has filled the processor's caches with other things. So the order of the cases is random, and before the uploads that
-//! count there is one of the same case that does not.
+//! Both sides run in processes of their own, on the loopback device of a namespace. They exist for the whole
+//! run, and this process has them make one upload at a time, case by case, so other programs disturb all
+//! cases alike. An upload costs more after one of another case, which has filled the processor's caches with
+//! other things. So the order of the cases is random, and before the uploads that count there is one of the
+//! same case that does not.
 
 mod apache;
 mod captured;
@@ -40,12 +42,14 @@ use crate::report::Row;
 
 /// The MTU of Ethernet, in bytes.
 const MTU: u16 = 1500;
-/// The uploads before the first measured one: sessions, cached certificates and addresses are then known to both sides.
+/// The uploads before the first measured one: sessions, cached certificates and addresses are then known to
+/// both sides.
 const WARM_UP: usize = 2;
 /// The sizes of a quick run.
 const QUICK_SIZES: usize = 2;
-/// TCP's receive buffers: least, initial and greatest size in bytes. With Linux's initial 128 KiB, the buffer grows while a connection lasts,
-/// by what the handshake was. A server then waited up to a third more often in `cached` than in `lowest`, in an upload of 10 MB.
+/// TCP's receive buffers: least, initial and greatest size in bytes. With Linux's initial 128 KiB, the buffer
+/// grows while a connection lasts, by what the handshake was. A server then waited up to a third more often
+/// in `cached` than in `lowest`, in an upload of 10 MB.
 const RECEIVE_BUFFERS: &str = "4096 4194304 4194304";
 /// OpenSSL and AWS-LC then work without AES-NI and PCLMULQDQ.
 const WITHOUT_AES: [(&str, &str); 1] = [("OPENSSL_ia32cap", "~0x200000200000000")];
@@ -393,8 +397,8 @@ fn this_program(words: Vec<OsString>, tool: Option<(&str, &[OsString])>) -> Resu
     Ok(command)
 }
 
-/// Runs one side of an upload, or measures the cost of single operations, when this program has started itself. `words` are the side, or
-/// `costs`, and its arguments.
+/// Runs one side of an upload, or measures the cost of single operations, when this program has started
+/// itself. `words` are the side, or `costs`, and its arguments.
 ///
 /// # Errors
 /// A word is unknown, a file has other contents, or a connection failed.

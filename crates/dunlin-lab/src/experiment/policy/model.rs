@@ -1,4 +1,5 @@
-//! The paper's model: T(m) = o + Ta + Ts(m) for one handshake, its equation (1), and T(m) = o + 2 Ta + Ts(m) for two, its equation (2).
+//! The paper's model: T(m) = o + Ta + Ts(m) for one handshake, its equation (1), and T(m) = o + 2 Ta + Ts(m)
+//! for two, its equation (2).
 
 /// A straight line: the time without data, in µs, and the time of a byte.
 #[derive(Clone, Copy, Debug)]
@@ -10,7 +11,8 @@ pub(super) struct Line {
 }
 
 impl Line {
-    /// The line with the least squares of relative errors through points of size and time. `None` for fewer than two sizes.
+    /// The line with the least squares of relative errors through points of size and time. `None` for fewer
+    /// than two sizes.
     pub(super) fn through(points: &[(f64, f64)]) -> Option<Self> {
         let sum = |term: fn(f64, f64) -> f64| {
             points.iter().map(|(bytes, us)| term(*bytes, *us) / (us * us)).sum::<f64>()
@@ -30,8 +32,9 @@ impl Line {
     }
 }
 
-/// Equation (2), for handshakes of different schemes: a handshake costs what a resumption, which has no asymmetric operation but a
-/// key exchange at most, does not. `first` and `second` have the schemes of the two handshakes, `last` that of the data.
+/// Equation (2), for handshakes of different schemes: a handshake costs what a resumption, which has no
+/// asymmetric operation but a key exchange at most, does not. `first` and `second` have the schemes of the
+/// two handshakes, `last` that of the data.
 pub(super) const fn renegotiated(first: Line, second: Line, resumed: Line, last: Line) -> Line {
     let fixed_us = first.fixed_us + second.fixed_us - resumed.fixed_us;
     Line { fixed_us, us_per_byte: last.us_per_byte }

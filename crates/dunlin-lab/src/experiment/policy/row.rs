@@ -7,8 +7,8 @@ use super::case::{Case, LowKey, Stack, Strategy};
 use super::model::{self, Line};
 use crate::report::{Row, median_of};
 
-/// The power of a busy core in watts, for the estimate of energy: the thermal design power of the paper's processor, the Intel Core
-/// i7-6700, is 65 W for four cores (Intel's specifications of the processor).
+/// The power of a busy core in watts, for the estimate of energy: the thermal design power of the paper's
+/// processor, the Intel Core i7-6700, is 65 W for four cores (Intel's specifications of the processor).
 const WATTS: f64 = 65.0 / 4.0;
 
 /// What all uploads have cost.
@@ -87,8 +87,8 @@ impl Figures {
         row.figure("cpu_reduction_percent", &[percent(|upload| upload.server_cpu_us)])
     }
 
-    /// Adds what a second handshake adds, divided by the time with it, as in the paper's "about 50 %", and by the time without it, as
-    /// in its "16.7 %".
+    /// Adds what a second handshake adds, divided by the time with it, as in the paper's "about 50 %", and by
+    /// the time without it, as in its "16.7 %".
     fn with_overhead(&self, row: Row, case: Case, size: usize) -> Row {
         let Some(free) = case.without_overhead() else { return row };
         let us = |case| self.median(size, case, |upload| upload.server_us);
@@ -106,7 +106,8 @@ impl Figures {
     }
 }
 
-/// The paper's model of a case: equation (1) fitted to its medians, or for renegotiations equation (2) with the fits of the others.
+/// The paper's model of a case: equation (1) fitted to its medians, or for renegotiations equation (2) with
+/// the fits of the others.
 fn line(sizes: &[usize], case: Case, cpu: impl Fn(usize, Case) -> f64) -> Option<Line> {
     let of = |strategy, low| {
         let case = Case { strategy, low, ..case };

@@ -45,15 +45,17 @@ const END: &[u8] = b"\r\n\r\n";
 const MAX_HEADER: usize = 4096;
 /// The name of the uploaded file.
 const UPLOAD: &str = "upload";
-/// The client whose upload may have the lowest scheme, as it names itself in a URL and with its pre-shared key.
+/// The client whose upload may have the lowest scheme, as it names itself in a URL and with its pre-shared
+/// key.
 pub(super) const CLIENT: &str = "device-1";
 /// The pre-shared key.
 const PSK: [u8; 32] = [7; 32];
 
-/// Serves uploads until the process is killed, or as many as `words` say last if that is not zero. The others are the strategy, the address, the file of the root, certificate and key of the
-/// highest and the lowest scheme, the kind of the latter key, and the directory of the upload. Prints its ports for HTTPS and for plain
-/// HTTP, then a line for each upload: microseconds from accept to the last byte written, number of signatures, suite, and kind of
-/// handshake.
+/// Serves uploads until the process is killed, or as many as `words` say last if that is not zero. The others
+/// are the strategy, the address, the file of the root, certificate and key of the highest and the lowest
+/// scheme, the kind of the latter key, and the directory of the upload. Prints its ports for HTTPS and for
+/// plain HTTP, then a line for each upload: microseconds from accept to the last byte written, number of
+/// signatures, suite, and kind of handshake.
 pub(super) fn run(words: &[OsString]) -> Result<(), Error> {
     let [
         strategy,
@@ -88,7 +90,8 @@ pub(super) fn run(words: &[OsString]) -> Result<(), Error> {
     serve_all(uploads, serve_one)
 }
 
-/// Serves `uploads`, or without end if that is zero. Uploads after the first ones are served in functions of their own.
+/// Serves `uploads`, or without end if that is zero. Uploads after the first ones are served in functions of
+/// their own.
 fn serve_all(uploads: usize, mut serve: impl FnMut() -> Result<String, Error>) -> Result<(), Error> {
     for number in 0.. {
         if uploads > 0 && number == uploads {
@@ -109,12 +112,14 @@ macro_rules! counted {
         $(#[inline(never)]
         fn $name(serve: Serve<'_>) -> Result<String, Error> {
             let line = serve();
-            // Not a tail call, which would leave this function before the work is done; and not the code of the others.
+            // Not a tail call, which would leave this function before the work is done; and not the code of
+            // the others.
             black_box(stringify!($name));
             line
         })*
 
-        /// The functions in which callgrind counts the first uploads after the warm-up, one for each size, and their names.
+        /// The functions in which callgrind counts the first uploads after the warm-up, one for each size,
+        /// and their names.
         pub(super) const COUNTED: &[Counted] = &[$((stringify!($name), $name)),*];
     };
 }
@@ -152,7 +157,8 @@ struct Policy {
     profiles: Option<ServerProfiles>,
     /// The addresses of clients that have proven that they may have the lowest scheme.
     addresses: HashSet<IpAddr>,
-    /// The address of a client that was redirected and has not come yet. In the gateway, a one-time name or a port stands for it.
+    /// The address of a client that was redirected and has not come yet. In the gateway, a one-time name or a
+    /// port stands for it.
     redirected: Option<IpAddr>,
 }
 
@@ -260,7 +266,8 @@ impl Shared {
         let profile = self
             .profile(is_high)
             .name(name)
-            // The engine lowers the rank of no client without a certificate, so the paper's variant calls both schemes equal.
+            // The engine lowers the rank of no client without a certificate, so the paper's variant calls
+            // both schemes equal.
             .rank(if is_high || is_unauthenticated { high } else { low })
             .credentials(vec![credential])
             .trust(Trust { x509: Some(self.trust.clone()), raw_key: None });
@@ -355,7 +362,8 @@ impl Request {
     }
 }
 
-/// Answers a request over plain HTTP with the port for HTTPS. Returns the microseconds from the request's arrival on, as Apache counts.
+/// Answers a request over plain HTTP with the port for HTTPS. Returns the microseconds from the request's
+/// arrival on, as Apache counts.
 fn redirect(listeners: &Listeners, policy: &mut Policy) -> Result<f64, Error> {
     let (mut tcp, from) = listeners.http.accept().map_err(failed)?;
     let (mut header, mut buffer, mut start) = (Vec::new(), [0; MAX_HEADER], None);

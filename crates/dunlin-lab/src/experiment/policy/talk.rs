@@ -101,8 +101,9 @@ pub(super) fn processor_time(name: &'static str, id: u32) -> Result<Duration, Er
     }
 }
 
-/// Keeps a process, and the processes that it starts, on the core of its side: servers on the first one that this process may use, clients
-/// on the last one. Otherwise the scheduler may wake a server that is faster than its client on the client's core, where it has to wait.
+/// Keeps a process, and the processes that it starts, on the core of its side: servers on the first one that
+/// this process may use, clients on the last one. Otherwise the scheduler may wake a server that is faster
+/// than its client on the client's core, where it has to wait.
 pub(super) fn keep_on_core(name: &'static str, id: u32, side: Side) -> Result<(), Error> {
     let refused = |errno| failed(name, format_args!("it cannot be kept on a core: {errno}"));
     let ours = sched_getaffinity(Pid::from_raw(0)).map_err(refused)?;

@@ -38,7 +38,8 @@ impl Tls {
         Ok(())
     }
 
-    /// Receives bytes, answers the questions that they raise, and gives data to `sink`. Returns false at the end of TCP.
+    /// Receives bytes, answers the questions that they raise, and gives data to `sink`. Returns false at the
+    /// end of TCP.
     pub(super) fn receive(
         &mut self,
         answer: &mut dyn FnMut(&Question) -> Answer,

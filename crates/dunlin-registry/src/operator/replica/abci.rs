@@ -1,5 +1,6 @@
-//! CometBFT's socket for applications (ABCI): requests and answers, each after its length. CometBFT opens several connections, for consensus,
-//! for operations that wait, for queries and for snapshots, and expects the answers of each in order.
+//! CometBFT's socket for applications (ABCI): requests and answers, each after its length. CometBFT opens
+//! several connections, for consensus, for operations that wait, for queries and for snapshots, and expects
+//! the answers of each in order.
 
 use std::convert::Infallible;
 use std::fs::Permissions;
@@ -17,7 +18,8 @@ use tokio::time::sleep;
 use super::Replica;
 use crate::operator::server::ACCEPT_PAUSE;
 
-/// The longest request, in bytes: more than the longest block ([`MAX_BLOCK`](super::MAX_BLOCK)) and what CometBFT adds.
+/// The longest request, in bytes: more than the longest block ([`MAX_BLOCK`](super::MAX_BLOCK)) and what
+/// CometBFT adds.
 pub const MAX_MESSAGE: usize = 8 * 1024 * 1024;
 
 /// Opens the socket, and answers CometBFT's requests.

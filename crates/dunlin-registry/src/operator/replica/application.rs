@@ -9,7 +9,8 @@ use super::Replica;
 use super::ledger::{Applied, Bounds, read};
 use crate::operator::error::RegistryError;
 
-/// The version of the state machine. CometBFT writes it into the headers of a new chain, and does not compare it later.
+/// The version of the state machine. CometBFT writes it into the headers of a new chain, and does not compare
+/// it later.
 const APP_VERSION: u64 = 2;
 
 /// The code of an operation or a query that is refused. 0 means that all is well.
@@ -19,7 +20,8 @@ const REFUSED: u64 = 1;
 const ACCEPT: u64 = 1;
 const REJECT: u64 = 2;
 
-/// The numbers of an exception, of which CometBFT ends, and of requests (`Request`); an answer has the number of its request plus 1.
+/// The numbers of an exception, of which CometBFT ends, and of requests (`Request`); an answer has the number
+/// of its request plus 1.
 const EXCEPTION: u64 = 1;
 const ECHO: u64 = 1;
 const FLUSH: u64 = 2;
@@ -72,7 +74,8 @@ impl Replica {
         Ok(match number {
             ECHO => answer.bytes(1, request.bytes(1)?),
             FLUSH | LIST_SNAPSHOTS => answer,
-            // What is on the disk. CometBFT also asks for others, at any time, so this must not touch a block that is decided.
+            // What is on the disk. CometBFT also asks for others, at any time, so this must not touch a block
+            // that is decided.
             INFO => self.ledger(|ledger| {
                 let answer = answer.bytes(1, b"dunlin-registry").number(3, APP_VERSION);
                 answer.number(4, ledger.height()).bytes(5, ledger.hash())
@@ -108,7 +111,8 @@ impl Replica {
         })
     }
 
-    /// The first block of the chain comes next. The genesis file names the registry, so that all replicas mean the same.
+    /// The first block of the chain comes next. The genesis file names the registry, so that all replicas
+    /// mean the same.
     fn begin(&self, request: &Message<'_>) -> Result<MessageWriter, RegistryError> {
         let state: Option<Value> = serde_json::from_slice(request.bytes(5)?).ok();
         let origin = state.as_ref().and_then(|state| state.get("origin")?.as_str());
@@ -172,7 +176,8 @@ impl Replica {
     }
 }
 
-/// Writes into the log which validators have been convicted of two votes for one height, or the like (`Misbehavior`).
+/// Writes into the log which validators have been convicted of two votes for one height, or the like
+/// (`Misbehavior`).
 fn report(request: &Message<'_>) -> Result<(), RegistryError> {
     for convicted in request.all(3)? {
         let convicted = Message::read(convicted)?;
@@ -189,7 +194,8 @@ fn time(request: &Message<'_>) -> Result<u64, RegistryError> {
     Ok(request.message(6)?.number(1).map(|time_s| if time_s > i64::MAX as u64 { 0 } else { time_s })?)
 }
 
-/// Refuses what fails. Nothing that a stranger sends stops the node, nor does a fault that passes: it would end all nodes together.
+/// Refuses what fails. Nothing that a stranger sends stops the node, nor does a fault that passes: it would
+/// end all nodes together.
 fn unless_damaged(answered: Result<MessageWriter, RegistryError>) -> Result<MessageWriter, RegistryError> {
     match answered {
         Err(error) if !matches!(error, RegistryError::Damaged(_)) => {
@@ -203,7 +209,8 @@ fn refused(answer: MessageWriter, error: &RegistryError) -> MessageWriter {
     answer.number(1, REFUSED).bytes(3, error.to_string().as_bytes())
 }
 
-/// The result of an operation in a block (`ExecTxResult`), the same on every replica: the number of the entry, or a refusal.
+/// The result of an operation in a block (`ExecTxResult`), the same on every replica: the number of the
+/// entry, or a refusal.
 fn result((_, result): &Applied) -> Vec<u8> {
     let answer = MessageWriter::default();
     match result {

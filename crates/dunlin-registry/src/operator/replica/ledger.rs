@@ -1,4 +1,5 @@
-//! The state machine between two blocks: what CometBFT decides goes into a transaction, which ends when CometBFT says so.
+//! The state machine between two blocks: what CometBFT decides goes into a transaction, which ends when
+//! CometBFT says so.
 
 use std::sync::Arc;
 
@@ -17,15 +18,16 @@ use crate::operator::error::RegistryError;
 use crate::operator::reader::Snapshot;
 use crate::operator::writer::{Append, Head, Receipt, Room, is_own, with_room};
 
-/// When the operations of the log take this many bytes, with what is reserved for its DIDs, only deactivations and one more update of each DID are
-/// valid: the log can never become shorter.
+/// When the operations of the log take this many bytes, with what is reserved for its DIDs, only
+/// deactivations and one more update of each DID are valid: the log can never become shorter.
 pub const MAX_LOG: u64 = 8 << 30;
 
-/// The most bytes by which a block makes the log longer, without deactivations. A single operator that lies makes blocks, too.
+/// The most bytes by which a block makes the log longer, without deactivations. A single operator that lies
+/// makes blocks, too.
 pub const MAX_GROWTH: u64 = 512 * 1024;
 
-/// The bytes by which the log may grow in a minute of the headers' time, after it has grown by [`MAX_GROWTH`] at once. So strangers need three
-/// months to fill [`MAX_LOG`].
+/// The bytes by which the log may grow in a minute of the headers' time, after it has grown by [`MAX_GROWTH`]
+/// at once. So strangers need three months to fill [`MAX_LOG`].
 pub const GROWTH_PER_MINUTE: u64 = 64 * 1024;
 
 /// The bounds of a log, in bytes. All replicas must agree, so the genesis file sets them.
@@ -79,9 +81,10 @@ impl Grown {
         Self { recent: self.recent.saturating_sub(free), time_s: time_s.max(self.time_s), ..self }
     }
 
-    /// How many bytes an operation counts of the growth, and the room that it has, in a log where `reserved` bytes belong to the DIDs that it has. A DID
-    /// ends once, so deactivations alone cannot fill a disk, and the owner of a stolen key must never wait for others. Nor must the
-    /// holder of a DID that has not changed for a while ([`is_own`]).
+    /// How many bytes an operation counts of the growth, and the room that it has, in a log where `reserved`
+    /// bytes belong to the DIDs that it has. A DID ends once, so deactivations alone cannot fill a disk, and
+    /// the owner of a stolen key must never wait for others. Nor must the holder of a DID that has not
+    /// changed for a while ([`is_own`]).
     fn by(
         &self,
         operation: &Operation,
@@ -140,7 +143,8 @@ pub(super) struct Ledger {
     head: Head,
     bounds: Bounds,
     grown: Grown,
-    /// The bytes that operations take which wait for the next block. After each block, CometBFT asks about those that are left again.
+    /// The bytes that operations take which wait for the next block. After each block, CometBFT asks about
+    /// those that are left again.
     waiting: u64,
     /// The newest state, and the one a block before, which the newest block's header commits to.
     states: [(NodeHash, Snapshot); 2],
@@ -202,8 +206,8 @@ impl Ledger {
         Ok(())
     }
 
-    /// Whether there is room for an operation in the next block, after those that wait for it. Otherwise strangers' creations would fill the
-    /// places of all that wait in the nodes.
+    /// Whether there is room for an operation in the next block, after those that wait for it. Otherwise
+    /// strangers' creations would fill the places of all that wait in the nodes.
     pub(super) fn has_room(&mut self, operation: &Operation, bytes: &[u8]) -> Result<(), RegistryError> {
         let before = stored(&self.provider, &self.connection, operation)?;
         let bounds = (self.head.room, &self.bounds);
@@ -222,8 +226,9 @@ impl Ledger {
         Ok(())
     }
 
-    /// Applies the operations of a block with this time inside a new transaction, which stays open. Ends early if `goes_on` says so, which learns
-    /// whether the log took the operation. A repeated one is not taken again.
+    /// Applies the operations of a block with this time inside a new transaction, which stays open. Ends
+    /// early if `goes_on` says so, which learns whether the log took the operation. A repeated one is not
+    /// taken again.
     fn apply(
         &mut self,
         time_s: u64,
@@ -276,7 +281,8 @@ impl Ledger {
         Ok(Block { head, grown, results })
     }
 
-    /// Which of these operations would be valid, one after the other, after the latest block. A repeated one would not.
+    /// Which of these operations would be valid, one after the other, after the latest block. A repeated one
+    /// would not.
     pub(super) fn trial(&mut self, time_s: u64, operations: &[&[u8]]) -> Result<Vec<bool>, RegistryError> {
         let mut valid = Vec::new();
         let applied = self.apply(time_s, operations, |taken| {
@@ -287,7 +293,8 @@ impl Ledger {
         applied.map(|_| valid)
     }
 
-    /// Whether all of these operations would be valid, as by [`Self::trial`]. Whoever proposes others gets no further than the first one.
+    /// Whether all of these operations would be valid, as by [`Self::trial`]. Whoever proposes others gets no
+    /// further than the first one.
     pub(super) fn all_valid(&mut self, time_s: u64, operations: &[&[u8]]) -> Result<bool, RegistryError> {
         let mut all_valid = true;
         let applied = self.apply(time_s, operations, |taken| {

@@ -1,13 +1,15 @@
 //! A registry that several operators replicate, none of whom clients must trust.
 //!
-//! Each operator runs a CometBFT node (0.38) and a [`Replica`] beside it. The nodes agree on the order of the operations, and each replica applies
-//! them: the same state machine as that of a [`Registry`](crate::Registry), without a clock and without a key. The hash of the state is that of the
-//! checkpoint's text. It is in the header of the next block, which more than two thirds of the validators sign; this block, in place of a registry's
-//! signature, proves the checkpoint ([`dunlin_identity::registry::chain`]).
+//! Each operator runs a CometBFT node (0.38) and a [`Replica`] beside it. The nodes agree on the order of the
+//! operations, and each replica applies them: the same state machine as that of a
+//! [`Registry`](crate::Registry), without a clock and without a key. The hash of the state is that of the
+//! checkpoint's text. It is in the header of the next block, which more than two thirds of the validators
+//! sign; this block, in place of a registry's signature, proves the checkpoint
+//! ([`dunlin_identity::registry::chain`]).
 //!
-//! Node and replica talk over two sockets in the file system: CometBFT's requests (ABCI) come in over one, and the replica asks for blocks and
-//! passes operations on over the other, CometBFT's RPC. [`Replica::run`] does both. [`serve`](crate::operator::server::serve) answers clients, as for a
-//! registry.
+//! Node and replica talk over two sockets in the file system: CometBFT's requests (ABCI) come in over one,
+//! and the replica asks for blocks and passes operations on over the other, CometBFT's RPC. [`Replica::run`]
+//! does both. [`serve`](crate::operator::server::serve) answers clients, as for a registry.
 
 mod abci;
 mod application;
@@ -47,14 +49,15 @@ pub use ledger::{GROWTH_PER_MINUTE, MAX_GROWTH, MAX_LOG};
 /// How long an operation may take from its submission to a proven state.
 pub const MAX_WAIT: Duration = Duration::from_secs(10);
 
-/// How often the replica looks for operations that have waited too long, and asks a node again that has not answered.
+/// How often the replica looks for operations that have waited too long, and asks a node again that has not
+/// answered.
 const PAUSE: Duration = Duration::from_millis(200);
 
 /// After this time without the proof of a block the replica says in its log that it is cut off from its node.
 const SILENCE: Duration = Duration::from_secs(30);
 
-/// After this time without a block the replica says in its log that the chain stands still: docs/registry.md recommends an empty block after 10 minutes
-/// at most, and nodes may need a few more.
+/// After this time without a block the replica says in its log that the chain stands still: docs/registry.md
+/// recommends an empty block after 10 minutes at most, and nodes may need a few more.
 const STANDSTILL: Duration = Duration::from_secs(15 * 60);
 
 /// The row in `setting` with the number of the latest block.
@@ -66,8 +69,8 @@ const LOG: &str = "log";
 /// Where a replica meets its CometBFT node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sockets {
-    /// The socket that the replica opens: `proxy_app = "unix://…"` in CometBFT's configuration. The directory must keep others out: who
-    /// reaches the socket can end the replica's agreement with the chain.
+    /// The socket that the replica opens: `proxy_app = "unix://…"` in CometBFT's configuration. The directory
+    /// must keep others out: who reaches the socket can end the replica's agreement with the chain.
     pub application: PathBuf,
     /// The socket of CometBFT's RPC: `laddr = "unix://…"` in its section `rpc`.
     pub rpc: PathBuf,
@@ -109,11 +112,13 @@ impl Replica {
         })
     }
 
-    /// Opens the database of a replica, and checks that its log, its state map and its checkpoint belong together.
+    /// Opens the database of a replica, and checks that its log, its state map and its checkpoint belong
+    /// together.
     ///
     /// # Errors
-    /// [`RegistryError::InUse`], [`RegistryError::Foreign`], [`RegistryError::Newer`], [`RegistryError::OtherKey`] for another chain,
-    /// [`RegistryError::Damaged`]; the database cannot be read.
+    /// [`RegistryError::InUse`], [`RegistryError::Foreign`], [`RegistryError::Newer`],
+    /// [`RegistryError::OtherKey`] for another chain, [`RegistryError::Damaged`]; the database cannot be
+    /// read.
     pub fn open(path: &Path, provider: Arc<CryptoProvider>, chain: Chain) -> Result<Self, RegistryError> {
         // One file has one lock, under whatever name it is opened.
         let path = &path.canonicalize().map_err(|error| RegistryError::file(path, &error))?;
@@ -163,8 +168,8 @@ impl Replica {
         act(&mut self.waiting.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Works with the CometBFT node until the caller drops it: answers its requests, brings operations to it, and takes the proof of each
-    /// state from it. The node may come and go.
+    /// Works with the CometBFT node until the caller drops it: answers its requests, brings operations to it,
+    /// and takes the proof of each state from it. The node may come and go.
     ///
     /// # Errors
     /// The socket cannot be opened.
@@ -233,7 +238,8 @@ impl Replica {
         }
     }
 
-    /// Shows readers the state that a block commits to, with the block. Returns whether it is one of the last two.
+    /// Shows readers the state that a block commits to, with the block. Returns whether it is one of the last
+    /// two.
     fn prove(&self, block: &LightBlock) -> bool {
         let Some(state) = self.ledger(|ledger| ledger.state(block.state()).cloned()) else { return false };
         let mut checkpoint = state.checkpoint().clone();
@@ -244,7 +250,8 @@ impl Replica {
         true
     }
 
-    /// Answers those whose operations have waited for too long. Says once for each block in the log that they have.
+    /// Answers those whose operations have waited for too long. Says once for each block in the log that they
+    /// have.
     async fn give_up(&self) -> Infallible {
         let mut told = None;
         loop {
@@ -268,8 +275,8 @@ impl Replica {
 }
 
 impl Source for Replica {
-    /// The answer comes when a block with the operation is on the disk, and readers see it with its proof. The replicas agree on the room: that of
-    /// one server counts for creations alone.
+    /// The answer comes when a block with the operation is on the disk, and readers see it with its proof.
+    /// The replicas agree on the room: that of one server counts for creations alone.
     fn submit_within(&self, operation: Operation, _: Room, answer: Answer) -> Result<(), RegistryError> {
         let bytes = operation.canonical()?.into_bytes();
         let hash = Sha256Hash::of(&self.provider, &bytes).map_err(OperationError::from)?;

@@ -66,8 +66,8 @@ impl Waiting {
         }
     }
 
-    /// Answers those who have waited for too long for a proof. Returns the operations that have waited for too long for a block, and how to
-    /// answer. They may still be accepted.
+    /// Answers those who have waited for too long for a proof. Returns the operations that have waited for
+    /// too long for a block, and how to answer. They may still be accepted.
     pub(super) fn expire(&mut self, now: Instant) -> Vec<(Operation, Answer)> {
         let mut expired = Vec::new();
         self.submitted.retain(|_, answers| {

@@ -42,7 +42,8 @@ const FRESH: &str = "no-cache";
 /// Tiles never change (C2SP tlog-tiles).
 const IMMUTABLE: &str = "public, max-age=31536000, immutable";
 
-/// How many bytes on the disk an operation takes at most for each byte of its own: the entry, the document, rows and pages.
+/// How many bytes on the disk an operation takes at most for each byte of its own: the entry, the document,
+/// rows and pages.
 const DISK_SHARE: u64 = 3;
 
 /// When a client may ask a full registry again.
@@ -175,7 +176,8 @@ async fn submit(
         let why = "the registry creates only DIDs on its operator's list: ask the operator to add this one";
         return Err(Refusal::new(StatusCode::FORBIDDEN, why));
     }
-    // A log is for ever, so strangers could fill any disk. What is reserved for the DIDs that it has stays theirs.
+    // A log is for ever, so strangers could fill any disk. What is reserved for the DIDs that it has stays
+    // theirs.
     let reserved = registry.snapshot().room().saturating_mul(DISK_SHARE);
     let room = match registry.size_on_disk()?.saturating_add(reserved) >= hosts.limits().database {
         true => Room::Reserved,
@@ -209,7 +211,8 @@ async fn submit(
     ok(JSON, FRESH, body.to_string())
 }
 
-/// Answers from the database. The reads are short and never wait for the writer, so they need no thread of their own.
+/// Answers from the database. The reads are short and never wait for the writer, so they need no thread of
+/// their own.
 fn get(registry: &impl Source, path: &str, query: &str) -> Result<Answer, Refusal> {
     match path {
         "/" => Ok(html(page::log(registry, optional_number(query, "before")?)?)),
@@ -316,7 +319,8 @@ fn of_did(registry: &Reader, path: &str, query: &str) -> Result<Answer, Refusal>
 }
 
 fn staple(staple: &Staple) -> Result<Answer, Refusal> {
-    // A checkpoint with many cosignatures can be too long beside a document. Status 404 would say that there is no DID.
+    // A checkpoint with many cosignatures can be too long beside a document. Status 404 would say that there
+    // is no DID.
     let staple = staple.write();
     let staple = staple.map_err(|error| Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, error))?;
     ok(BYTES, FRESH, staple)

@@ -8,8 +8,8 @@ use hyper::body::{Body, Bytes, Frame, SizeHint};
 use crate::operator::bundle::Bundle;
 use crate::operator::error::RegistryError;
 
-/// The body of an answer. An entry bundle can have megabytes, and a client may read it slowly, so its pieces are read when the client takes
-/// them.
+/// The body of an answer. An entry bundle can have megabytes, and a client may read it slowly, so its pieces
+/// are read when the client takes them.
 pub(super) enum Content {
     Whole(Option<Bytes>),
     Bundle(Bundle),

@@ -9,13 +9,16 @@ use hashlink::LruCache;
 
 use super::{Limits, Shared};
 
-/// The most hosts and sites whose operations the server counts. It forgets the one that has been silent for longest.
+/// The most hosts and sites whose operations the server counts. It forgets the one that has been silent for
+/// longest.
 const MAX_HOSTS: usize = 16 * 1024;
 
-/// How many hosts an IPv6 network of 48 bits counts as, which is what a site gets (RFC 6177 §2). It has 65,536 networks of 64 bits.
+/// How many hosts an IPv6 network of 48 bits counts as, which is what a site gets (RFC 6177 §2). It has
+/// 65,536 networks of 64 bits.
 const SITE_HOSTS: u32 = 4;
 
-/// The host of an address: an IPv4 address, or the first 64 bits of an IPv6 address, of which a client has all others.
+/// The host of an address: an IPv4 address, or the first 64 bits of an IPv6 address, of which a client has
+/// all others.
 pub(super) fn host(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V4(address) => address.into(),
@@ -60,7 +63,8 @@ fn share(per_minute: u32) -> Duration {
     Duration::from_secs(60) / per_minute.max(1)
 }
 
-/// When an allowance will be whole again if one more operation is counted, and how long that operation must wait.
+/// When an allowance will be whole again if one more operation is counted, and how long that operation must
+/// wait.
 fn counted(whole: Option<Instant>, now: Instant, per_minute: u32, burst: u32) -> (Instant, Duration) {
     // An allowance that is whole waits for nothing.
     let whole = whole.map_or(now, |whole| whole.max(now)) + share(per_minute);
@@ -94,8 +98,8 @@ impl Hosts {
         Some(Connected { shared: Arc::clone(shared), from })
     }
 
-    /// Counts an operation of this host, whatever becomes of it, and says how long it must wait if that is one too many of the host or its
-    /// site.
+    /// Counts an operation of this host, whatever becomes of it, and says how long it must wait if that is
+    /// one too many of the host or its site.
     pub(super) fn write(&self, from: IpAddr, now: Instant) -> Result<(), Duration> {
         let Limits { writes_per_minute, write_burst, .. } = &self.limits;
         let mut writes = self.writes.lock().unwrap_or_else(PoisonError::into_inner);
@@ -116,7 +120,8 @@ impl Hosts {
         Ok(())
     }
 
-    /// Counts an operation that shall be appended, and says how long it must wait if that is one too many of all hosts together.
+    /// Counts an operation that shall be appended, and says how long it must wait if that is one too many of
+    /// all hosts together.
     pub(super) fn append(&self, now: Instant) -> Result<(), Duration> {
         let per_minute = self.limits.all_writes_per_minute;
         let mut appended = self.appended.lock().unwrap_or_else(PoisonError::into_inner);
@@ -128,8 +133,8 @@ impl Hosts {
         Ok(())
     }
 
-    /// Takes back what [`Self::append`] has counted, since the operation was refused. Otherwise whoever sends invalid operations from many
-    /// hosts would keep all others out.
+    /// Takes back what [`Self::append`] has counted, since the operation was refused. Otherwise whoever sends
+    /// invalid operations from many hosts would keep all others out.
     pub(super) fn refused(&self) {
         let mut appended = self.appended.lock().unwrap_or_else(PoisonError::into_inner);
         *appended = appended.and_then(|whole| whole.checked_sub(share(self.limits.all_writes_per_minute)));

@@ -1,4 +1,5 @@
-//! The registry and its watches over HTTPS. docs/registry.md lists the paths, and `openapi.json` describes them.
+//! The registry and its watches over HTTPS. docs/registry.md lists the paths, and `openapi.json` describes
+//! them.
 
 use std::convert::Infallible;
 use std::fmt;
@@ -37,7 +38,8 @@ mod witness;
 use body::Content;
 use hosts::{Hosts, host};
 
-/// The longest time between two requests of a connection. A response that its client does not read ends then, too.
+/// The longest time between two requests of a connection. A response that its client does not read ends then,
+/// too.
 const IDLE_TIME: Duration = Duration::from_secs(30);
 
 /// How long the body of a request may take.
@@ -46,7 +48,8 @@ const BODY_TIME: Duration = Duration::from_secs(10);
 /// How long a stopping server waits for requests in progress.
 const DRAIN_TIME: Duration = Duration::from_secs(10);
 
-/// How long a server waits after the system could not accept a connection, for example for want of file descriptors.
+/// How long a server waits after the system could not accept a connection, for example for want of file
+/// descriptors.
 pub(crate) const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// The largest header of a request, in bytes.
@@ -57,19 +60,20 @@ const MAX_HEADER: usize = 8192;
 pub struct Limits {
     /// Simultaneous connections. Further clients wait.
     pub connections: usize,
-    /// Simultaneous connections of one host, which for IPv6 is a network of 64 bits. The server closes further ones. A network of 48
-    /// bits counts as four hosts, also for operations.
+    /// Simultaneous connections of one host, which for IPv6 is a network of 64 bits. The server closes
+    /// further ones. A network of 48 bits counts as four hosts, also for operations.
     pub connections_per_host: usize,
     /// How many operations a host may submit per minute, in the long run.
     pub writes_per_minute: u32,
     /// How many operations a host may submit at once.
     pub write_burst: u32,
-    /// How many operations all hosts together may append per minute, in the long run and at once. Refused operations do not count, since they do
-    /// not fill the log. Nor do deactivations, and updates of DIDs that have not changed for [`OWN_INTERVAL`](crate::OWN_INTERVAL): holders must
-    /// never wait for strangers.
+    /// How many operations all hosts together may append per minute, in the long run and at once. Refused
+    /// operations do not count, since they do not fill the log. Nor do deactivations, and updates of DIDs
+    /// that have not changed for [`OWN_INTERVAL`](crate::OWN_INTERVAL): holders must never wait for
+    /// strangers.
     pub all_writes_per_minute: u32,
-    /// When the database takes this many bytes, with what is reserved for each DID, the server accepts only deactivations, and one more
-    /// update of each DID: the log can never become shorter.
+    /// When the database takes this many bytes, with what is reserved for each DID, the server accepts only
+    /// deactivations, and one more update of each DID: the log can never become shorter.
     pub database: u64,
     /// Which DIDs may be created.
     pub admission: Admission,
@@ -104,7 +108,8 @@ impl fmt::Debug for Admission {
 }
 
 impl Default for Limits {
-    /// 1024 connections, 64 of one host; 60 operations per minute and host, 100 at once; 6000 per minute of all hosts; 32 GiB.
+    /// 1024 connections, 64 of one host; 60 operations per minute and host, 100 at once; 6000 per minute of
+    /// all hosts; 32 GiB.
     fn default() -> Self {
         Self {
             connections: 1024,
@@ -120,7 +125,8 @@ impl Default for Limits {
 
 /// What a server answers from: a registry, or a replica of one.
 pub trait Source: Deref<Target = Arc<Reader>> + Send + Sync + 'static {
-    /// Submits an operation for which the server has this room. `answer` is called when it is on the disk, or is refused.
+    /// Submits an operation for which the server has this room. `answer` is called when it is on the disk, or
+    /// is refused.
     ///
     /// # Errors
     /// The operation is refused at once; `answer` is then never called.
@@ -193,11 +199,12 @@ impl<S: Source> Service for Interface<S> {
     }
 }
 
-/// Serves a registry or a replica until `stop` is ready, and then completes the requests in progress. The acceptor has the TLS
-/// configuration; clients of HTTP offer the ALPN protocol `http/1.1`, or none.
+/// Serves a registry or a replica until `stop` is ready, and then completes the requests in progress. The
+/// acceptor has the TLS configuration; clients of HTTP offer the ALPN protocol `http/1.1`, or none.
 ///
 /// # Errors
-/// The socket has no address; the source no longer writes ([`Source::ended`]). Errors of single connections end these alone.
+/// The socket has no address; the source no longer writes ([`Source::ended`]). Errors of single connections
+/// end these alone.
 pub async fn serve<S: Source>(
     registry: Arc<S>,
     socket: TcpListener,
@@ -209,8 +216,8 @@ pub async fn serve<S: Source>(
     listen(Arc::new(Interface(registry)), socket, acceptor, limits, stop).await
 }
 
-/// Serves a watch, which answers `add-checkpoint` (C2SP tlog-witness), as [`serve`] does a registry. Of the limits, those of connections and of
-/// a host's operations hold, each request being one.
+/// Serves a watch, which answers `add-checkpoint` (C2SP tlog-witness), as [`serve`] does a registry. Of the
+/// limits, those of connections and of a host's operations hold, each request being one.
 ///
 /// # Errors
 /// The socket has no address.

@@ -1,4 +1,5 @@
-//! The pages that show the log and DIDs to people, without scripts and other resources. Their text is from strangers, and is escaped.
+//! The pages that show the log and DIDs to people, without scripts and other resources. Their text is from
+//! strangers, and is escaped.
 
 use dunlin_identity::did::Did;
 use dunlin_identity::json;
@@ -88,7 +89,8 @@ fn link(path: &str, text: &str) -> String {
     format!("<p><a href=\"{path}\">{text}</a></p>\n")
 }
 
-/// Anyone may ask for a page at any rate, so the keys in the operations, which were checked before, are not read.
+/// Anyone may ask for a page at any rate, so the keys in the operations, which were checked before, are not
+/// read.
 fn row(number: u64, entry: &[u8], of_log: bool) -> String {
     let Ok(operation) = json::read_bounded(entry, MAX_OPERATION) else {
         // The root of the state map.

@@ -24,7 +24,8 @@ impl Evidence {
         Self(database.parent().unwrap_or(Path::new(".")).to_owned())
     }
 
-    /// Writes why the registry is false, its checkpoint, and the latest one that the watch has verified. Each checkpoint has one file.
+    /// Writes why the registry is false, its checkpoint, and the latest one that the watch has verified. Each
+    /// checkpoint has one file.
     pub(super) fn keep(&self, error: &WatchError, signed: &SignedCheckpoint, verified: Option<&str>) {
         match self.write(error, signed, verified) {
             Ok(Some(file)) => {

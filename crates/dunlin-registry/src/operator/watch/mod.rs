@@ -1,10 +1,14 @@
-//! Replays the log of a registry, and cosigns only what follows from its operations (`dunlin registry watch`).
+//! Replays the log of a registry, and cosigns only what follows from its operations (`dunlin registry
+//! watch`).
 //!
-//! A [`Watch`] is a witness (C2SP tlog-witness) that checks more than that the log grows: every operation, and every root of the state map. Its
-//! database has the tables of a registry, made of the log's entries alone. It asks the registry for its newest checkpoint, and answers
-//! the registry's `add-checkpoint`. Whatever it has verified stays on the disk, and so do the checkpoints that show that the registry is false.
+//! A [`Watch`] is a witness (C2SP tlog-witness) that checks more than that the log grows: every operation,
+//! and every root of the state map. Its database has the tables of a registry, made of the log's entries
+//! alone. It asks the registry for its newest checkpoint, and answers the registry's `add-checkpoint`.
+//! Whatever it has verified stays on the disk, and so do the checkpoints that show that the registry is
+//! false.
 //!
-//! A verifier that demands the signature of a watch therefore believes no state of a DID that the log does not have.
+//! A verifier that demands the signature of a watch therefore believes no state of a DID that the log does
+//! not have.
 
 mod evidence;
 mod replay;
@@ -36,7 +40,8 @@ pub use source::Source;
 /// How often a watch asks its registry for a new checkpoint.
 pub const FOLLOW_TIME: Duration = Duration::from_secs(10);
 
-/// How long the registry waits for the signature of a checkpoint. A longer replay goes on, and its result serves the next request.
+/// How long the registry waits for the signature of a checkpoint. A longer replay goes on, and its result
+/// serves the next request.
 const ANSWER_TIME: Duration = Duration::from_secs(8);
 
 /// The most requests that wait for the replay.
@@ -180,7 +185,8 @@ fn key(origin: &str) -> String {
 }
 
 impl Watch {
-    /// Creates the database of a new watch of the registry with this origin, which gets its content from the log.
+    /// Creates the database of a new watch of the registry with this origin, which gets its content from the
+    /// log.
     ///
     /// # Errors
     /// The file exists or cannot be written.
@@ -195,8 +201,8 @@ impl Watch {
     /// Opens the database of a watch, and checks that its log and its state map belong together.
     ///
     /// # Errors
-    /// [`RegistryError::InUse`], [`RegistryError::Foreign`], [`RegistryError::OtherKey`], [`RegistryError::Damaged`]; the database cannot be
-    /// read; the name or the key is unsuitable.
+    /// [`RegistryError::InUse`], [`RegistryError::Foreign`], [`RegistryError::OtherKey`],
+    /// [`RegistryError::Damaged`]; the database cannot be read; the name or the key is unsuitable.
     pub fn open(path: &Path, settings: &WatchSettings, source: Source) -> Result<Self, RegistryError> {
         let path = &path.canonicalize().map_err(|error| RegistryError::file(path, &error))?;
         let lock = database::lock(path)?;

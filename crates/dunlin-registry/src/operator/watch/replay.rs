@@ -1,4 +1,5 @@
-//! The replay of a log: what follows from its entries goes into the database, in one transaction for each checkpoint.
+//! The replay of a log: what follows from its entries goes into the database, in one transaction for each
+//! checkpoint.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,7 +25,8 @@ use crate::operator::log::{Edge, StoredNodes};
 use crate::operator::tile::TILE_WIDTH;
 use crate::operator::writer::{Append, Head, Room};
 
-/// How many DIDs the log names that have changed before a false root, if the registry does not help to find the one that is false.
+/// How many DIDs the log names that have changed before a false root, if the registry does not help to find
+/// the one that is false.
 const MAX_NAMED: usize = 8;
 
 /// The row in `setting` with the latest verified checkpoint as the registry has signed it.
@@ -46,7 +48,8 @@ pub(super) struct Replay {
     pub(super) provider: Arc<CryptoProvider>,
     pub(super) connection: Connection,
     pub(super) head: Head,
-    /// The checkpoint of the head as the registry has signed it. A database of an earlier version does not have it.
+    /// The checkpoint of the head as the registry has signed it. A database of an earlier version does not
+    /// have it.
     pub(super) note: Option<String>,
     pub(super) origin: String,
     pub(super) signer: NoteSigner,
@@ -66,7 +69,8 @@ pub(super) struct Examined {
 }
 
 impl Replay {
-    /// Cosigns a checkpoint whose log follows from the operations, and begins with the `old` entries that are verified.
+    /// Cosigns a checkpoint whose log follows from the operations, and begins with the `old` entries that are
+    /// verified.
     pub(super) async fn cosign(&mut self, old: u64, proof: &[NodeHash], signed: &SignedCheckpoint) -> Reply {
         let (size, new) = (self.head.edge.size(), signed.checkpoint());
         if old != size {
@@ -101,7 +105,8 @@ impl Replay {
         hasher.verify_consistency((edge.size(), &root), (new.size, &new.root), proof).is_ok()
     }
 
-    /// Verifies all entries of a checkpoint that the registry has signed, as far as they are new, and keeps what follows from them.
+    /// Verifies all entries of a checkpoint that the registry has signed, as far as they are new, and keeps
+    /// what follows from them.
     ///
     /// # Errors
     /// [`WatchError`]. Nothing is kept then, except for the evidence that the registry is false.
@@ -159,9 +164,9 @@ impl Replay {
         if root == checkpoint.root { Ok(()) } else { Err(WatchError::OtherHistory(checkpoint.size)) }
     }
 
-    /// Says why the entries after the verified ones do not lead to the root of a checkpoint. It reads the log from its beginning: the registry
-    /// may have signed another history, which is larger by now. A registry that shows only a part of it is asked again as late as one that
-    /// shows other entries.
+    /// Says why the entries after the verified ones do not lead to the root of a checkpoint. It reads the log
+    /// from its beginning: the registry may have signed another history, which is larger by now. A registry
+    /// that shows only a part of it is asked again as late as one that shows other entries.
     async fn examine(&mut self, new: &Checkpoint) -> Result<WatchError, WatchError> {
         let others = WatchError::OtherEntries(new.size);
         let known = self.examined.as_ref().filter(|examined| examined.root == new.root);
@@ -177,8 +182,8 @@ impl Replay {
         parting.map(|_| found.unwrap_or(others))
     }
 
-    /// The first entry at which the log of a checkpoint parts from the verified one, which is smaller; `None` if the registry shows other
-    /// entries than those of the checkpoint.
+    /// The first entry at which the log of a checkpoint parts from the verified one, which is smaller; `None`
+    /// if the registry shows other entries than those of the checkpoint.
     async fn parting(&mut self, new: &Checkpoint) -> Result<Option<u64>, WatchError> {
         let (hasher, size) = (Hasher(self.provider.sha256), self.head.edge.size());
         let (mut edge, mut parting) = (Edge::default(), None);
@@ -200,7 +205,8 @@ impl Replay {
     /// Appends the new entries of a checkpoint inside the open transaction.
     async fn replay(&mut self, signed: &SignedCheckpoint) -> Result<Head, WatchError> {
         let (hasher, new) = (Hasher(self.provider.sha256), signed.checkpoint());
-        // All entries count for the root, also those after a false one: only what the registry has signed is evidence.
+        // All entries count for the root, also those after a false one: only what the registry has signed is
+        // evidence.
         let (mut edge, mut head) = (self.head.edge.clone(), self.head.clone());
         let (mut fault, mut is_stated) = (None, false);
         let width = u64::from(TILE_WIDTH);
@@ -278,8 +284,8 @@ impl Replay {
         WatchError::False { number: fault.number, origin: self.origin.clone(), did, why: fault.why }
     }
 
-    /// The DID whose state in the registry's map is another one than here, by the registry's own proofs: each shows in which part of the map it
-    /// is.
+    /// The DID whose state in the registry's map is another one than here, by the registry's own proofs: each
+    /// shows in which part of the map it is.
     async fn differing(&mut self, head: &Head, signed: &SignedCheckpoint) -> Option<String> {
         let (mut begin, mut depth) = (Sha256Hash::from_bytes([0; 32]), 0);
         while depth <= MAX_MAP_DEPTH {

@@ -1,4 +1,5 @@
-//! What a watch reads of its registry over HTTPS. It believes nothing of it before it has compared it with a checkpoint.
+//! What a watch reads of its registry over HTTPS. It believes nothing of it before it has compared it with a
+//! checkpoint.
 
 use std::fmt;
 use std::time::Duration;
@@ -19,8 +20,8 @@ use crate::operator::tile::{TILE_WIDTH, Tile, TileKind};
 /// How long an answer may take: a full entry bundle can have 5 MB, and a false one three times as much.
 const ANSWER_TIME: Duration = Duration::from_secs(30);
 
-/// The longest answer, in bytes: a full bundle of the longest entries that bundles can have. Honest ones have 20 KiB at most, and a watch must
-/// name those that are not.
+/// The longest answer, in bytes: a full bundle of the longest entries that bundles can have. Honest ones have
+/// 20 KiB at most, and a watch must name those that are not.
 const MAX_ANSWER: usize = TILE_WIDTH as usize * (2 + u16::MAX as usize);
 
 /// The longest answer about a DID, in bytes: a document of 16 KiB as JSON in JSON, a checkpoint and a proof.
@@ -89,7 +90,8 @@ impl Source {
         if is_whole { Ok(entries) } else { Err(malformed()) }
     }
 
-    /// What the registry says about a DID, which the caller verifies: the checkpoint, the document in canonical form, and the proof.
+    /// What the registry says about a DID, which the caller verifies: the checkpoint, the document in
+    /// canonical form, and the proof.
     pub(super) async fn state(&self, did: &Did) -> Option<(Vec<u8>, String, StateProof)> {
         let answer = self.get(&format!("dids/{did}")).await.ok()?;
         let answer = json::read_bounded(&answer, MAX_STATE).ok()?;

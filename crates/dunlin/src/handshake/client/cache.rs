@@ -1,7 +1,8 @@
-//! The client's side of the handshake cache (docs/handshake-cache.md): what the client offers, what the server accepts, and
-//! what the client keeps.
+//! The client's side of the handshake cache (docs/handshake-cache.md): what the client offers, what the
+//! server accepts, and what the client keeps.
 //!
-//! The handshake reaches it through a trait object of the configuration, so programs without a cache do not link it.
+//! The handshake reaches it through a trait object of the configuration, so programs without a cache do not
+//! link it.
 
 use crate::sync::Arc;
 use alloc::boxed::Box;
@@ -28,9 +29,10 @@ use crate::wire::{CertificateType, HandshakeType, What};
 
 /// The part of a client's cache that makes offers.
 pub(crate) trait Caching: Send + Sync + fmt::Debug {
-    /// The offer for this server. `None` if the client's profile trusts no certificates. `resumes` tells that the client also
-    /// offers a session or another PSK. If the offer names the server's certificates and the handshake fails, the next handshake
-    /// is full: names are short, so they may match the certificates of another server.
+    /// The offer for this server. `None` if the client's profile trusts no certificates. `resumes` tells that
+    /// the client also offers a session or another PSK. If the offer names the server's certificates and the
+    /// handshake fails, the next handshake is full: names are short, so they may match the certificates of
+    /// another server.
     fn offer(
         &self,
         cx: &mut Cx<'_>,
@@ -68,18 +70,19 @@ pub(crate) trait Agreed: Send + Sync {
     /// The cached server and the form of the abbreviation, if this TLS 1.2 Certificate is abbreviated.
     fn certificate(&self, body: &[u8], typ: CertificateType) -> Option<(Box<CachedPeer>, Form)>;
 
-    /// If `message` abbreviates a cached CertificateRequest: that request, its fingerprint and the form. Otherwise notes the
-    /// full request, so that the client can keep it.
+    /// If `message` abbreviates a cached CertificateRequest: that request, its fingerprint and the form.
+    /// Otherwise notes the full request, so that the client can keep it.
     fn certificate_request(&mut self, message: &Message) -> Option<(Message, Fingerprint, Form)>;
 
     /// Records what vouches for the server, which has authenticated.
     fn server_proven(&mut self, vouched: Option<Vouched>);
 
-    /// Records which credential this client uses, if any. Returns the fingerprint of its Certificate if the server has it.
+    /// Records which credential this client uses, if any. Returns the fingerprint of its Certificate if the
+    /// server has it.
     fn proves_by(&mut self, credential: Option<usize>) -> Option<Fingerprint>;
 
-    /// Stores the result, since the handshake is complete and the server authenticated. `finished` tells whether the server is
-    /// known to have this client's Finished.
+    /// Stores the result, since the handshake is complete and the server authenticated. `finished` tells
+    /// whether the server is known to have this client's Finished.
     fn keep(
         self: Box<Self>,
         cx: &mut Cx<'_>,
@@ -110,8 +113,9 @@ impl Entry {
     }
 }
 
-/// Tickets of an entry, reserved for this connection. If the connection fails before the client knows whether they were used,
-/// they return to the entry. A returned ticket can link this failed connection to a later one, but never two completed ones.
+/// Tickets of an entry, reserved for this connection. If the connection fails before the client knows whether
+/// they were used, they return to the entry. A returned ticket can link this failed connection to a later
+/// one, but never two completed ones.
 struct Tickets {
     tickets: Vec<(Ticket, Fingerprint)>,
     entry: Arc<Entry>,
@@ -175,8 +179,8 @@ struct CachedRequest {
 impl CachedRequest {
     /// `None` if offering and abbreviating the message would cost more bytes than the message itself.
     fn new(mode: CacheMode, profile: &ProfileSettings, message: Vec<u8>) -> Option<Self> {
-        // The cost in bytes. With handshake_cache: a name. With cached_info: a fingerprint with type and length, a type in the
-        // answer, and the fingerprint with its length as the body.
+        // The cost in bytes. With handshake_cache: a name. With cached_info: a fingerprint with type and
+        // length, a type in the answer, and the fingerprint with its length as the body.
         let cost = if mode.has_cached_info() { (2 + 32) + 1 + (1 + 32) } else { NAME_LEN };
         let fingerprint = Fingerprint::of_message(profile.provider.sha256, &message);
         (message.len() > HEADER_LEN + cost).then_some(Self { message, fingerprint })
@@ -209,9 +213,9 @@ impl Caching for ClientHandshakeCache {
         // Only TLS 1.2 can abbreviate a CertificateRequest.
         let request = certificate_request.filter(|_| server.is_some() && profile.tls12.is_some());
         let request = request.and_then(|message| CachedRequest::new(self.mode, profile, message));
-        // Send no ticket to a server that must be verified in full: it would identify the client. With a PSK the two sides
-        // derive no new ticket, so an observer would see the old one twice. Tickets of credentials that the client no longer
-        // has are not shown.
+        // Send no ticket to a server that must be verified in full: it would identify the client. With a PSK
+        // the two sides derive no new ticket, so an observer would see the old one twice. Tickets of
+        // credentials that the client no longer has are not shown.
         let shows = server.is_some() && self.mode.has_tickets() && !resumes;
         let is_ours = |(_, own): &(Ticket, Fingerprint)| self.fingerprints.contains(&Some(*own));
         let (ours, others): (Vec<_>, Vec<_>) = tickets.drain(..).partition(is_ours);
@@ -270,8 +274,8 @@ impl Offered for CacheOffer {
         let keeps = usage != Use::Nothing && (answer.is_some() || self.mode.has_cached_info());
         if !keeps {
             self.spend(self.shown);
-            // docs/handshake-cache.md §5, rule 7: the server must not use the cache in this handshake. A server that does not answer
-            // handshake_cache may still support RFC 7924.
+            // docs/handshake-cache.md §5, rule 7: the server must not use the cache in this handshake. A
+            // server that does not answer handshake_cache may still support RFC 7924.
             return if is_used { illegal(What::CacheUnused) } else { Ok(None) };
         }
         let is_confirmed = |typ| confirmed.contains(&typ);
@@ -325,7 +329,8 @@ struct InUse {
     vouched: Option<Vouched>,
     /// The server's CertificateRequest, if it may abbreviate that.
     request: Option<CachedRequest>,
-    /// The ticket that the server recognized, and the fingerprint of the client's Certificate in the server's cache.
+    /// The ticket that the server recognized, and the fingerprint of the client's Certificate in the server's
+    /// cache.
     used: Option<(Ticket, Fingerprint)>,
     /// Whether both sides derive a ticket.
     has_tickets: bool,

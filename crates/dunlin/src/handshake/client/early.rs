@@ -1,4 +1,5 @@
-//! The client's early data: whether a session allows it, its keys, and the server's answer (RFC 8446 §4.2.10).
+//! The client's early data: whether a session allows it, its keys, and the server's answer (RFC 8446
+//! §4.2.10).
 
 use alloc::boxed::Box;
 use core::fmt;
@@ -20,8 +21,8 @@ use crate::schedule::{HelloTranscript, Transcript};
 use crate::transport::Epoch;
 use crate::wire::{CipherSuite, HandshakeType, What};
 
-/// The steps of a client that offers early data. Only a configuration with early data points to them, so other programs do
-/// not link them.
+/// The steps of a client that offers early data. Only a configuration with early data points to them, so
+/// other programs do not link them.
 pub(crate) struct EarlyDataSteps {
     /// Checks whether the client can send early data with these PSKs, and returns the reason if not.
     pub(super) offer:

@@ -26,8 +26,8 @@ pub(super) fn reverify(
     peer: Option<&PeerIdentity>,
     then: Then,
 ) -> Result<Step, Error> {
-    // Without a certificate type the session stems from a pre-shared key, and the client checks that key before it offers the
-    // session.
+    // Without a certificate type the session stems from a pre-shared key, and the client checks that key
+    // before it offers the session.
     let Some((peer, certificate_type)) = peer.and_then(|peer| Some((peer, peer.certificate_type()?))) else {
         return then(cx);
     };

@@ -46,7 +46,8 @@ pub(crate) struct Offer {
     pub(in crate::handshake) legacy_cookie: Vec<u8>,
 }
 
-/// The data that all states of a client share, from the first ClientHello to the last Finished, in every version.
+/// The data that all states of a client share, from the first ClientHello to the last Finished, in every
+/// version.
 pub(crate) struct Terms {
     pub(in crate::handshake) config: Arc<ClientConfig>,
     pub(in crate::handshake) server: ServerAddress,
@@ -66,7 +67,8 @@ pub(crate) struct Terms {
     pub(in crate::handshake) extended: bool,
     /// Whether a TLS 1.2 server will send a NewSessionTicket.
     pub(in crate::handshake) ticket_promised: bool,
-    /// The connection ID that this client wants to receive, over datagrams. Every ClientHello offers the same one.
+    /// The connection ID that this client wants to receive, over datagrams. Every ClientHello offers the same
+    /// one.
     pub(in crate::handshake) connection_id: Option<Vec<u8>>,
 }
 
@@ -165,7 +167,8 @@ pub(crate) fn start(
         legacy_cookie: Vec::new(),
     };
     match (config.certificates, offer.psks.first()) {
-        // Before it sends early data, the client verifies the session's server against today's trust settings.
+        // Before it sends early data, the client verifies the session's server against today's trust
+        // settings.
         (Some(certificates), Some(OfferedPsk::Session(s)))
             if config.reverify && offer.terms.early.is_some() =>
         {
@@ -203,8 +206,8 @@ pub(in crate::handshake) fn renegotiate(
     send_first(cx, offer)
 }
 
-/// Continues after the first session's server was verified again. The session may have expired during that time, and
-/// RFC 8446 §4.6.1 forbids the use of an expired ticket.
+/// Continues after the first session's server was verified again. The session may have expired during that
+/// time, and RFC 8446 §4.6.1 forbids the use of an expired ticket.
 fn send_reverified(cx: &mut Cx<'_>, mut offer: Offer) -> Result<Step, Error> {
     let is_over = |psk: &OfferedPsk| matches!(psk, OfferedPsk::Session(s) if !s.session.is_fresh(cx.now));
     if offer.psks.first().is_some_and(is_over) {
@@ -251,7 +254,8 @@ pub(in crate::handshake) fn session_key(
 }
 
 impl Offer {
-    /// Whether the client offers TLS 1.3. A renegotiation does not, since it keeps the version (RFC 8446 §4.1.2).
+    /// Whether the client offers TLS 1.3. A renegotiation does not, since it keeps the version (RFC 8446
+    /// §4.1.2).
     pub(in crate::handshake) fn offers_tls13(&self) -> bool {
         self.terms.config.profile.has_tls13() && self.terms.previous.is_none()
     }
@@ -333,7 +337,8 @@ struct ExpectServerHello {
 }
 
 impl ExpectMessage for ExpectServerHello {
-    /// A HelloVerifyRequest that the client would refuse may be forged. The server's own answer is still to come.
+    /// A HelloVerifyRequest that the client would refuse may be forged. The server's own answer is still to
+    /// come.
     fn reads(&mut self, protocol: Protocol, message: &Message) -> bool {
         match message.typ {
             HandshakeType::SERVER_HELLO => ServerHello::read(message.body()).is_ok(),
@@ -384,15 +389,16 @@ impl Refusable for ExpectServerHello {
 }
 
 impl ExpectServerHello {
-    /// Whether the server may demand a cookie by a HelloVerifyRequest, before anything else (RFC 6347 §4.2.1).
+    /// Whether the server may demand a cookie by a HelloVerifyRequest, before anything else (RFC 6347
+    /// §4.2.1).
     fn accepts_verify_request(&self, protocol: Protocol) -> bool {
         protocol.has_legacy_cookie()
             && !self.offer.tls12_suites.is_empty()
             && matches!(self.transcript, TranscriptSoFar::First(_))
     }
 
-    /// Sends the ClientHello again, with the cookie. The transcript begins with the latest ClientHello. RFC 6347 §4.2.1: a server treats an
-    /// invalid cookie as none, and demands another one.
+    /// Sends the ClientHello again, with the cookie. The transcript begins with the latest ClientHello. RFC
+    /// 6347 §4.2.1: a server treats an invalid cookie as none, and demands another one.
     fn verify(mut self: Box<Self>, cx: &mut Cx<'_>, message: &Message) -> Result<Step, Error> {
         if self.verified >= MAX_VERIFY_REQUESTS {
             return Err(PeerMisbehaved::Flood(What::HelloVerifyRequests).into());
@@ -406,8 +412,8 @@ impl ExpectServerHello {
         Ok(Step::Message(self))
     }
 
-    /// Whether the server chose TLS 1.2, which it does by omitting supported_versions (RFC 8446 §4.2.1). It cannot choose
-    /// TLS 1.2 after a HelloRetryRequest, which is a TLS 1.3 message.
+    /// Whether the server chose TLS 1.2, which it does by omitting supported_versions (RFC 8446 §4.2.1). It
+    /// cannot choose TLS 1.2 after a HelloRetryRequest, which is a TLS 1.3 message.
     fn chooses_older(&self, protocol: Protocol, hello: &ServerHello<'_>) -> bool {
         !hello.extensions.has(ExtensionType::SUPPORTED_VERSIONS)
             && hello.legacy_version == protocol.legacy_version()
@@ -426,8 +432,8 @@ impl ExpectServerHello {
         if self.offer.offers_tls13() && supported_versions::is_downgrade(&hello.random) {
             return Err(PeerMisbehaved::Downgrade.into());
         }
-        // RFC 8446 §D.3: a server whose ticket allows early data supports TLS 1.3. The client fails the connection, and the
-        // early data is lost.
+        // RFC 8446 §D.3: a server whose ticket allows early data supports TLS 1.3. The client fails the
+        // connection, and the early data is lost.
         if early_data::reject(cx, &mut self.offer.terms, NoEarlyData::Declined) {
             return Err(PeerIncompatible::Version(Some(hello.legacy_version)).into());
         }
@@ -447,8 +453,8 @@ impl ExpectServerHello {
     ) -> Result<&'static Tls13CipherSuite, Error> {
         let protocol = cx.protocol();
         supported_versions::accept(cx, &self.offer, hello)?;
-        // RFC 8446 §4.2.1 tells clients to ignore this field beside supported_versions, though §4.1.3 fixes its value.
-        // RFC 9846 §4.2.3 changes that: this client rejects any other value, as BoringSSL does.
+        // RFC 8446 §4.2.1 tells clients to ignore this field beside supported_versions, though §4.1.3 fixes
+        // its value. RFC 9846 §4.2.3 changes that: this client rejects any other value, as BoringSSL does.
         if hello.legacy_version != protocol.legacy_version() {
             return Err(PeerMisbehaved::IllegalParameter(What::LegacyVersion).into());
         }
@@ -457,7 +463,8 @@ impl ExpectServerHello {
         if hello.session_id != echo {
             return Err(PeerMisbehaved::IllegalParameter(What::LegacySessionIdEcho).into());
         }
-        // RFC 9147 §5.1: a HelloVerifyRequest is a message of DTLS 1.2, so the server does not speak DTLS 1.3.
+        // RFC 9147 §5.1: a HelloVerifyRequest is a message of DTLS 1.2, so the server does not speak DTLS
+        // 1.3.
         if !self.offer.legacy_cookie.is_empty() {
             return Err(PeerMisbehaved::IllegalParameter(What::LegacyCookie).into());
         }

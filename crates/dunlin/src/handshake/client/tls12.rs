@@ -114,8 +114,8 @@ pub(in crate::handshake) fn server_hello(
     cx.draft.version = Some(version);
     let suite = tls12_suites.into_iter().find(|s| s.id == hello.cipher_suite);
     let suite = suite.ok_or(PeerMisbehaved::NotOffered(What::CipherSuite))?;
-    // RFC 5246 §7.4.1.3: an echoed session ID resumes a session. The ID of the compatibility mode names no session, so the
-    // server must not echo it (RFC 8446 §D.4).
+    // RFC 5246 §7.4.1.3: an echoed session ID resumes a session. The ID of the compatibility mode names no
+    // session, so the server must not echo it (RFC 8446 §D.4).
     let is_echo = !hello.session_id.is_empty() && hello.session_id == session_id;
     let resumed = tls12_session.filter(|_| is_echo);
     if is_echo && resumed.as_ref().is_none_or(|s| s.session.cipher_suite != suite.id) {
@@ -123,7 +123,8 @@ pub(in crate::handshake) fn server_hello(
     }
     cx.draft.cipher_suite = Some(suite.id);
     cx.draft.profile.clone_from(&terms.config.profile.name);
-    // docs/handshake-cache.md §5, rule 7: a resumption does not use the cache, since no certificate authenticates a peer.
+    // docs/handshake-cache.md §5, rule 7: a resumption does not use the cache, since no certificate
+    // authenticates a peer.
     let cache = match resumed {
         Some(_) => Use::Nothing,
         None => Use::in_tls12(suite, extended_master_secret::is_in(extensions)),
@@ -134,8 +135,8 @@ pub(in crate::handshake) fn server_hello(
     let mut transcript = transcript.start_tls12(suite.hash, cx.protocol().oldest());
     transcript.add(message);
     let randoms = Randoms { client: random, server: hello.random };
-    // RFC 5246 §7.4.1.2: a nonempty session ID from the server names a resumable session. The client keeps only the session
-    // of the first handshake.
+    // RFC 5246 §7.4.1.2: a nonempty session ID from the server names a resumable session. The client keeps
+    // only the session of the first handshake.
     let has_id = !is_echo && !hello.session_id.is_empty() && terms.previous.is_none();
     let new = has_id.then(|| ClientTicket {
         ticket: hello.session_id.into(),
@@ -290,8 +291,8 @@ impl ExpectMessage for ExpectServerKeyExchange {
     fn message(self: Box<Self>, cx: &mut Cx<'_>, message: Message) -> Result<Step, Error> {
         let Self { mut handshake, believed } = *self;
         let suite = handshake.suite;
-        // RFC 4279 §2, §4: with PSK and RSA_PSK the server omits ServerKeyExchange if it has no hint. RFC 5246 §7.4.3: with RSA
-        // it never sends one.
+        // RFC 4279 §2, §4: with PSK and RSA_PSK the server omits ServerKeyExchange if it has no hint. RFC
+        // 5246 §7.4.3: with RSA it never sends one.
         let optional = matches!(suite.key_exchange, Tls12KeyExchange::Psk | Tls12KeyExchange::Rsa);
         let is_here = message.typ == HandshakeType::SERVER_KEY_EXCHANGE && suite.has_psk();
         if optional && !is_here {
@@ -441,7 +442,8 @@ fn send_certificate(
         Err(why) if handshake.terms.config.credential_required && !profile.credentials.is_empty() => {
             return Err(select::nothing_to_show(why).into());
         }
-        // RFC 5246 §7.4.6: without a suitable credential the client sends an empty Certificate, and the server decides.
+        // RFC 5246 §7.4.6: without a suitable credential the client sends an empty Certificate, and the
+        // server decides.
         Err(_) => None,
     };
     let credential = choice.and_then(|c| profile.credentials.get(c.index));
@@ -450,7 +452,8 @@ fn send_certificate(
         None => None,
     };
     if let Some(fingerprint) = cached {
-        // docs/handshake-cache.md §4: a client's abbreviated Certificate is always bound by the synthetic message.
+        // docs/handshake-cache.md §4: a client's abbreviated Certificate is always bound by the synthetic
+        // message.
         let abbreviated = Form::Empty.write(HandshakeType::CERTIFICATE, &fingerprint)?;
         let full = credential.map_or(0, |own| Certificate::tls12_len(own_type, own.entries()));
         cx.draft.leave_own_out(full.saturating_sub(abbreviated.len()));
@@ -486,7 +489,8 @@ fn key_exchange(
     // With a PSK suite the server's Finished proves that it has the key, so the key is its identity.
     let of_key =
         |psk: &Psk| PeerIdentity::Psk(PskIdentity::new(identity.clone(), psk, profile.provider.sha256));
-    // With RSA_PSK the server proves the key and its certificate. The key is its identity, as on the server's side.
+    // With RSA_PSK the server proves the key and its certificate. The key is its identity, as on the server's
+    // side.
     let (peer, certified) = match psk.map(of_key) {
         Some(of_key) => (Some(of_key), peer),
         None => (peer, None),
@@ -521,8 +525,8 @@ fn finish(
     expect_finished(cx, handshake, master, peer, Some(value))
 }
 
-/// Waits for the server's ChangeCipherSpec and Finished, and before them for a ticket if the server promised one. `sent` is
-/// the client's Finished, if it was sent already.
+/// Waits for the server's ChangeCipherSpec and Finished, and before them for a ticket if the server promised
+/// one. `sent` is the client's Finished, if it was sent already.
 fn expect_finished(
     cx: &mut Cx<'_>,
     handshake: Handshake,
@@ -594,8 +598,8 @@ impl ExpectMessage for ExpectFinished {
         let Terms { config, server: address, previous, extended, cache, .. } = terms;
         cx.commit.on_failure = None;
         cx.draft.server_name = Some(address.host());
-        // RFC 7627 §5.4: a session without the extended master secret is not resumed. Nor is a session with RSA_PSK: it
-        // remembers only the pre-shared key, and would outlive the certificate.
+        // RFC 7627 §5.4: a session without the extended master secret is not resumed. Nor is a session with
+        // RSA_PSK: it remembers only the pre-shared key, and would outlive the certificate.
         let is_kept = extended && !(suite.has_psk() && suite.has_certificate());
         let session =
             is_kept.then(|| sessions.into_session(cx, &config, &address, suite, &master, peer.as_ref()));

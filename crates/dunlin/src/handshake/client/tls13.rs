@@ -52,7 +52,8 @@ pub(crate) struct Handshake {
     server_secret: TrafficSecret,
 }
 
-/// Handles a ServerHello that selects TLS 1.3: derives the handshake keys and waits for the encrypted messages.
+/// Handles a ServerHello that selects TLS 1.3: derives the handshake keys and waits for the encrypted
+/// messages.
 pub(super) fn server_hello(
     cx: &mut Cx<'_>,
     mut offer: Offer,
@@ -66,7 +67,8 @@ pub(super) fn server_hello(
     let server = psk.filter(|_| by_psk).map(|psk| psk.server(cx, &terms.config));
     let (peer, authenticated_ms) = server.unwrap_or((None, cx.now.unix_ms));
     let beside = psk.and_then(|psk| psk.beside(&terms.config, by_psk));
-    // docs/handshake-cache.md §5, rule 7: a handshake with a PSK uses nothing of the cache and stores nothing.
+    // docs/handshake-cache.md §5, rule 7: a handshake with a PSK uses nothing of the cache and stores
+    // nothing.
     let cache = if psk.is_some() { Use::Nothing } else { Use::Tls13 };
     let version = cx.protocol().version();
     let negotiated = &mut cx.draft;
@@ -150,8 +152,8 @@ impl ExpectMessage for ExpectEncryptedExtensions {
     }
 }
 
-/// The steps of a client that accepts certificates. Only such configurations point to them, so other programs do not link
-/// them.
+/// The steps of a client that accepts certificates. Only such configurations point to them, so other programs
+/// do not link them.
 pub(crate) struct Certificates {
     /// The steps for extensions.
     pub(in crate::handshake) steps: &'static CertificateSteps,
@@ -231,7 +233,8 @@ impl ExpectMessage for ExpectCertificateOrRequest {
     }
 }
 
-/// The extensions that the server may send with its certificate: of those that the client has offered, the ones of its type.
+/// The extensions that the server may send with its certificate: of those that the client has offered, the
+/// ones of its type.
 fn staples(terms: &Terms) -> Vec<ExtensionType> {
     match terms.types.server {
         CertificateType::VERIFIABLE_CREDENTIAL => terms.asks.staples.extensions(),
@@ -240,8 +243,8 @@ fn staples(terms: &Terms) -> Vec<ExtensionType> {
     }
 }
 
-/// The messages of its own in which the server may show a decentralised identity. A server that has answered server_certificate_type
-/// sends a Certificate.
+/// The messages of its own in which the server may show a decentralised identity. A server that has answered
+/// server_certificate_type sends a Certificate.
 fn asked(terms: &Terms, request: Option<&Demands>) -> Option<(&'static SsiSteps, Asked)> {
     let asks = terms.asks.ssi.as_ref()?;
     let may_come = asks.asks_for.is_self_sovereign() && terms.types.server == CertificateType::X509;
@@ -285,8 +288,8 @@ fn expect_certificate(handshake: Handshake, transcript: Transcript, request: Opt
     }
 }
 
-/// The continuation that sends the client's Certificate, CertificateVerify and Finished, as a CertificateRequest demands, or the messages
-/// that an SSIRequest demands.
+/// The continuation that sends the client's Certificate, CertificateVerify and Finished, as a
+/// CertificateRequest demands, or the messages that an SSIRequest demands.
 fn response(mut demands: Demands) -> Respond {
     Box::new(move |cx, mut transcript, mut complete: Complete| {
         let config = Arc::clone(&complete.common.terms.config);
@@ -300,15 +303,16 @@ fn response(mut demands: Demands) -> Respond {
                 let then: prove::Then = Box::new(move |cx, transcript| complete.finish(cx, transcript));
                 prove::prove(cx, transcript, profile, Side::Client, choice, &demands.reads, then)
             }
-            // §IV.B of the paper: a client without such an identity "must abort". Its servers take no other message.
+            // §IV.B of the paper: a client without such an identity "must abort". Its servers take no other
+            // message.
             Err(why) if demands.ssi.is_some() && profile.ssi.is_links() => {
                 Err(select::nothing_to_show(why).into())
             }
             Err(why) if config.credential_required && !profile.credentials.is_empty() => {
                 Err(select::nothing_to_show(why).into())
             }
-            // RFC 8446 §4.4.2.3: without a suitable credential the client sends an empty Certificate, and the server
-            // decides.
+            // RFC 8446 §4.4.2.3: without a suitable credential the client sends an empty Certificate, and the
+            // server decides.
             Err(_) => {
                 prove::decline(cx, &mut transcript)?;
                 complete.finish(cx, transcript)

@@ -11,8 +11,8 @@ use crate::error::{Error, PeerIncompatible, PeerMisbehaved};
 use crate::settings::ProfileSettings;
 use crate::wire::NamedGroup;
 
-/// The server's first finite field that the client supports. RFC 7919 §4: a client that names no field accepts any. A client
-/// that names some accepts only those.
+/// The server's first finite field that the client supports. RFC 7919 §4: a client that names no field
+/// accepts any. A client that names some accepts only those.
 pub(super) fn common_group(
     profile: &ProfileSettings,
     theirs: Option<&[NamedGroup]>,

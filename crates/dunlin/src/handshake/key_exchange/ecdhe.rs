@@ -11,8 +11,8 @@ use crate::error::{Error, PeerMisbehaved};
 use crate::settings::ProfileSettings;
 use crate::wire::{NamedGroup, What};
 
-/// The server's first curve that the client supports. A client without supported_groups is assumed to support P-256, since
-/// RFC 8422 §4 leaves the choice to the server.
+/// The server's first curve that the client supports. A client without supported_groups is assumed to support
+/// P-256, since RFC 8422 §4 leaves the choice to the server.
 pub(super) fn common_group(
     profile: &ProfileSettings,
     theirs: Option<&[NamedGroup]>,

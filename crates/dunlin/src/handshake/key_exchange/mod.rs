@@ -1,4 +1,5 @@
-//! The key exchanges of TLS 1.2, which agree on the premaster secret, one file for each. (TLS 1.3 needs only a group.)
+//! The key exchanges of TLS 1.2, which agree on the premaster secret, one file for each. (TLS 1.3 needs only
+//! a group.)
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -24,8 +25,8 @@ mod rsa;
 /// The secret from which the master secret is derived. It is zeroized on drop.
 pub(crate) type Premaster = Zeroizing<Vec<u8>>;
 
-/// A group for the key exchange of this suite that the server's profile and the client both support. `theirs` are the
-/// client's supported_groups. `Err` if there is no such group, `Ok(None)` if the suite needs none.
+/// A group for the key exchange of this suite that the server's profile and the client both support. `theirs`
+/// are the client's supported_groups. `Err` if there is no such group, `Ok(None)` if the suite needs none.
 pub(crate) fn common_group(
     suite: &Tls12CipherSuite,
     profile: &ProfileSettings,
@@ -56,7 +57,8 @@ enum Waits {
 }
 
 impl ServerSide {
-    /// Generates the server's share if the suite has a `group`. `key` is the credential's key, for suites with static RSA.
+    /// Generates the server's share if the suite has a `group`. `key` is the credential's key, for suites
+    /// with static RSA.
     pub(crate) fn start(
         suite: &'static Tls12CipherSuite,
         group: Option<&dyn KeyExchangeGroup>,
@@ -78,8 +80,8 @@ impl ServerSide {
         Ok((Self { suite, waits: Waits::Ephemeral(active) }, Some(params)))
     }
 
-    /// The premaster secret from the client's share and, in PSK suites, the pre-shared key. `version` is the legacy_version of
-    /// the ClientHello.
+    /// The premaster secret from the client's share and, in PSK suites, the pre-shared key. `version` is the
+    /// legacy_version of the ClientHello.
     pub(crate) fn complete(
         self,
         profile: &ProfileSettings,
@@ -109,8 +111,8 @@ pub(crate) struct ClientSide {
 }
 
 impl ClientSide {
-    /// Answers the server's share. With static RSA, encrypts a secret to the server's key instead. `recipient` is this
-    /// key and the client's legacy_version. `key` is the pre-shared key of PSK suites.
+    /// Answers the server's share. With static RSA, encrypts a secret to the server's key instead.
+    /// `recipient` is this key and the client's legacy_version. `key` is the pre-shared key of PSK suites.
     pub(crate) fn respond(
         suite: &'static Tls12CipherSuite,
         profile: &ProfileSettings,

@@ -1,4 +1,5 @@
-//! A pre-shared key (RFC 4279 §2), alone or with another secret: (EC)DHE or RSA (RFC 4279 §3, §4, RFC 5489 §2).
+//! A pre-shared key (RFC 4279 §2), alone or with another secret: (EC)DHE or RSA (RFC 4279 §3, §4, RFC 5489
+//! §2).
 
 use alloc::vec::Vec;
 

@@ -1,9 +1,10 @@
-//! Static RSA: the client encrypts the secret with the server's RSA key (RFC 5246 §7.4.7.1). There is no forward secrecy.
+//! Static RSA: the client encrypts the secret with the server's RSA key (RFC 5246 §7.4.7.1). There is no
+//! forward secrecy.
 //!
-//! This module adds and removes the padding; the cryptographic library only does raw RSA. A server whose answer or timing
-//! depends on the padding is an oracle: attackers can decrypt recorded handshakes and forge signatures with it (Bleichenbacher
-//! 1998, ROBOT 2017). To avoid that, this server continues after any error with a random secret, and the handshake fails as
-//! it does with a wrong Finished.
+//! This module adds and removes the padding; the cryptographic library only does raw RSA. A server whose
+//! answer or timing depends on the padding is an oracle: attackers can decrypt recorded handshakes and forge
+//! signatures with it (Bleichenbacher 1998, ROBOT 2017). To avoid that, this server continues after any error
+//! with a random secret, and the handshake fails as it does with a wrong Finished.
 
 use alloc::vec::Vec;
 
@@ -21,8 +22,8 @@ const SECRET_LEN: usize = 48;
 /// The shortest padding, in bytes: 00 02, eight nonzero bytes, 00 (RFC 8017 §7.2.1).
 const PADDING_LEN: usize = 11;
 
-/// A new secret, and its encryption to the server's key in `spki`. `version` is the client's legacy_version, with which the secret
-/// begins.
+/// A new secret, and its encryption to the server's key in `spki`. `version` is the client's legacy_version,
+/// with which the secret begins.
 pub(super) fn encrypt(
     rsa: &dyn RsaEncryption,
     spki: &SubjectPublicKeyInfoDer<'_>,
@@ -62,8 +63,8 @@ fn secret(random: &dyn SecureRandom, version: ProtocolVersion) -> Result<Premast
     Ok(secret)
 }
 
-/// The client's secret if padding and version are right, otherwise a random one. No caller or observer can tell which it is.
-/// `version` is the legacy_version of the ClientHello, with which the secret must begin.
+/// The client's secret if padding and version are right, otherwise a random one. No caller or observer can
+/// tell which it is. `version` is the legacy_version of the ClientHello, with which the secret must begin.
 pub(super) fn decrypt(
     key: &dyn RsaDecryption,
     ciphertext: &[u8],
@@ -72,15 +73,15 @@ pub(super) fn decrypt(
 ) -> Result<Premaster, CryptoError> {
     // RFC 5246 §7.4.7.1: the random secret is generated always, before decryption.
     let random_secret = secret(random, version)?;
-    // The library rejects only a ciphertext that is too long or too large for the key. An observer sees that anyway. Zeros
-    // are invalid padding, so the random secret is used.
+    // The library rejects only a ciphertext that is too long or too large for the key. An observer sees that
+    // anyway. Zeros are invalid padding, so the random secret is used.
     let block = key.decrypt(ciphertext);
     let block = block.unwrap_or_else(|_| Zeroizing::new(alloc::vec![0; key.modulus_len()]));
     Ok(select(&block, version, &random_secret))
 }
 
-/// The secret after the padding in `block`, or `random_secret` if the padding or the version is wrong. Takes constant time for
-/// blocks of equal length.
+/// The secret after the padding in `block`, or `random_secret` if the padding or the version is wrong. Takes
+/// constant time for blocks of equal length.
 fn select(block: &[u8], version: ProtocolVersion, random_secret: &[u8]) -> Premaster {
     let Some((padding, secret)) = block.split_last_chunk::<SECRET_LEN>() else {
         return Zeroizing::new(random_secret.to_vec());

@@ -56,7 +56,8 @@ pub(super) fn answer(cx: &mut Cx<'_>, chosen: &Choices<'_>, w: &mut ExtensionsWr
     Ok(())
 }
 
-/// A renegotiation keeps the application protocol. The client may omit ALPN, since the protocol is already negotiated.
+/// A renegotiation keeps the application protocol. The client may omit ALPN, since the protocol is already
+/// negotiated.
 pub(super) fn keep(_: &Cx<'_>, previous: &Negotiated, hello: &ClientHello) -> Result<(), Error> {
     match (&previous.alpn, hello.extensions().get::<Protocols>()?) {
         (Some(agreed), Some(offered)) if !offered.0.contains(agreed) => {

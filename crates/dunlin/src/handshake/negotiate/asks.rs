@@ -1,5 +1,5 @@
-//! What a client asks of its server's credential. It asks its verifiers once, because a second ClientHello repeats the first (RFC 8446
-//! §4.1.2), although what they know may change in between.
+//! What a client asks of its server's credential. It asks its verifiers once, because a second ClientHello
+//! repeats the first (RFC 8446 §4.1.2), although what they know may change in between.
 
 use alloc::vec::Vec;
 
@@ -12,7 +12,8 @@ use crate::wire::{CertificateType, DidMethod};
 pub(crate) struct Asks {
     /// The names of the client's trust anchors.
     pub(crate) authorities: Vec<Vec<u8>>,
-    /// The methods of identifiers that the client resolves for a verifiable credential in a Certificate. Empty if it accepts none there.
+    /// The methods of identifiers that the client resolves for a verifiable credential in a Certificate.
+    /// Empty if it accepts none there.
     pub(crate) did_methods: Vec<DidMethod>,
     /// What the client accepts beside a decentralised identity. Nothing if it accepts no such identity.
     pub(crate) staples: AcceptedStaples,

@@ -1,5 +1,5 @@
-//! `server_certificate_type` and `client_certificate_type` (RFC 7250): X.509 certificates, raw public keys, verifiable credentials, or
-//! an application's own type.
+//! `server_certificate_type` and `client_certificate_type` (RFC 7250): X.509 certificates, raw public keys,
+//! verifiable credentials, or an application's own type.
 
 use super::{Answers, Choices, Demands, HelloDraft, Request, did_methods};
 use crate::error::{Error, PeerIncompatible, PeerMisbehaved};

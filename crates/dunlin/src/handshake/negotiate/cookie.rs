@@ -38,8 +38,8 @@ pub(crate) fn of(hello: &ClientHello) -> Result<Option<Vec<u8>>, Error> {
     Ok(hello.extensions().get::<Cookie>()?.map(|cookie| cookie.0))
 }
 
-/// Checks the client's cookie. `sent` is the HelloRetryRequest that this connection has sent, if any, and its cookie. Returns
-/// the HelloRetryRequest that the ClientHello answers, if any.
+/// Checks the client's cookie. `sent` is the HelloRetryRequest that this connection has sent, if any, and its
+/// cookie. Returns the HelloRetryRequest that the ClientHello answers, if any.
 pub(crate) fn check(
     cx: &Cx<'_>,
     config: &ServerConfig,
@@ -49,7 +49,8 @@ pub(crate) fn check(
     let unexpected = || PeerMisbehaved::IllegalParameter(What::Extension(ExtensionType::COOKIE)).into();
     match (sent, of(hello)?) {
         (None, None) => Ok(None),
-        // The cookie is from an earlier connection. The server keeps no state of it: the cookie contains the request.
+        // The cookie is from an earlier connection. The server keeps no state of it: the cookie contains the
+        // request.
         (None, Some(cookie)) if config.demands_cookie(cx.protocol()) => {
             Retry::from_cookie(config, cx.now, cx.emitter.peer_address(), &cookie, hello).map(Some)
         }

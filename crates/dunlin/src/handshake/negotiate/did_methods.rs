@@ -1,5 +1,5 @@
-//! `did_methods` (draft-vesco-vcauthtls): the methods of decentralised identifiers that a side resolves. They restrict which
-//! verifiable credential the other side sends.
+//! `did_methods` (draft-vesco-vcauthtls): the methods of decentralised identifiers that a side resolves. They
+//! restrict which verifiable credential the other side sends.
 
 use alloc::vec::Vec;
 
@@ -26,8 +26,8 @@ pub(super) fn offer(_: &Cx<'_>, offer: &Offer, hello: &mut HelloDraft) {
     }
 }
 
-/// The methods in a request for the client's credential: those that this side resolves, and of them only the client's if it has
-/// listed any.
+/// The methods in a request for the client's credential: those that this side resolves, and of them only the
+/// client's if it has listed any.
 pub(super) fn common(profile: &ProfileSettings, hello: &ClientHello) -> Result<Vec<DidMethod>, Error> {
     let theirs = hello.extensions().get::<DidMethods>()?;
     let mut ours = profile.trust.did_methods(CertificateType::VERIFIABLE_CREDENTIAL);

@@ -22,7 +22,8 @@ pub(crate) fn put(w: &mut ExtensionsWriter) {
     w.put(&EarlyData);
 }
 
-/// Withdraws the client's offer, since the server has rejected it for this reason. Returns whether there was one.
+/// Withdraws the client's offer, since the server has rejected it for this reason. Returns whether there was
+/// one.
 pub(crate) fn reject(cx: &mut Cx<'_>, terms: &mut Terms, why: NoEarlyData) -> bool {
     let was_offered = terms.early.take().is_some();
     if was_offered {
@@ -31,7 +32,8 @@ pub(crate) fn reject(cx: &mut Cx<'_>, terms: &mut Terms, why: NoEarlyData) -> bo
     was_offered
 }
 
-/// RFC 8446 §4.1.2, §4.2.10: a HelloRetryRequest rejects early data, and the second ClientHello is not encrypted.
+/// RFC 8446 §4.1.2, §4.2.10: a HelloRetryRequest rejects early data, and the second ClientHello is not
+/// encrypted.
 pub(super) fn accept_retry(
     cx: &mut Cx<'_>,
     offer: &mut Offer,
@@ -45,7 +47,8 @@ pub(super) fn accept_retry(
     Ok(())
 }
 
-/// RFC 8446 §4.2.10: early data belongs to the first PSK. A server that does not select this PSK rejects the early data.
+/// RFC 8446 §4.2.10: early data belongs to the first PSK. A server that does not select this PSK rejects the
+/// early data.
 pub(super) fn select(
     cx: &mut Cx<'_>,
     offer: &mut Offer,
@@ -63,7 +66,8 @@ pub(crate) fn is_in(extensions: &Extensions<'_>) -> bool {
     extensions.has(ExtensionType::EARLY_DATA)
 }
 
-/// Compares the server's acceptance with the session. ALPN comes first, because early data must use the session's protocol.
+/// Compares the server's acceptance with the session. ALPN comes first, because early data must use the
+/// session's protocol.
 pub(super) fn accept(cx: &mut Cx<'_>, terms: &mut Terms, answers: &Answers<'_>) -> Result<(), Error> {
     match &terms.early {
         Some(early) => (early.steps.accept)(cx, early, answers.suite),

@@ -17,7 +17,8 @@ pub(super) fn offer(_: &Cx<'_>, _: &Offer, hello: &mut HelloDraft) {
     hello.extensions.put(&ExtendedMasterSecret);
 }
 
-/// RFC 7627 §5.2: both sides must use it if the profile requires it, or if the connection that they renegotiate began with it.
+/// RFC 7627 §5.2: both sides must use it if the profile requires it, or if the connection that they
+/// renegotiate began with it.
 fn is_required(profile: &ProfileSettings, previous: Option<&Previous>) -> bool {
     profile.tls12.as_ref().is_some_and(|t| t.extended_master_secret_required)
         || previous.is_some_and(|previous| previous.extended)

@@ -1,5 +1,5 @@
-//! `handshake_cache` and `cached_info` (docs/handshake-cache.md). `client/cache.rs` and `server/cache.rs` decide what to offer
-//! and what to accept; a program without a cache does not link them.
+//! `handshake_cache` and `cached_info` (docs/handshake-cache.md). `client/cache.rs` and `server/cache.rs`
+//! decide what to offer and what to accept; a program without a cache does not link them.
 
 use super::{Answers, Choices, HelloDraft};
 use crate::error::Error;

@@ -1,4 +1,5 @@
-//! `supported_groups` and `key_share` (RFC 8446 §4.2.7, §4.2.8): the groups of the key exchange, and the public keys.
+//! `supported_groups` and `key_share` (RFC 8446 §4.2.7, §4.2.8): the groups of the key exchange, and the
+//! public keys.
 
 use super::{Choices, HelloDraft, Selection};
 use crate::crypto::{ActiveKeyExchange, KeyExchangeGroup, SharedSecret, Tls12KeyExchange, Tls13CipherSuite};
@@ -49,7 +50,8 @@ impl OfferedShare {
             true => self.active.complete(&server.share),
             false => self.active.complete_component(&server.share),
         };
-        // The group rejects invalid shares (RFC 8446 §4.2.8.2, §7.4.2) and ciphertexts of a wrong length (FIPS 203 §7.3).
+        // The group rejects invalid shares (RFC 8446 §4.2.8.2, §7.4.2) and ciphertexts of a wrong length
+        // (FIPS 203 §7.3).
         secret.map_err(|_| PeerMisbehaved::BadKeyShare.into())
     }
 }
@@ -106,8 +108,8 @@ pub(super) fn offer_tls12(_: &Cx<'_>, offer: &Offer, hello: &mut HelloDraft) {
     // RFC 7919 §4: a client that names no field accepts any.
     hello.extensions.put_some((!groups.is_empty()).then_some(SupportedGroups(groups)).as_ref());
     if offer.offers_tls13() {
-        // RFC 8446 §9.2: supported_groups requires key_share, even an empty one. This applies if the client uses TLS 1.3
-        // with psk_ke only.
+        // RFC 8446 §9.2: supported_groups requires key_share, even an empty one. This applies if the client
+        // uses TLS 1.3 with psk_ke only.
         hello.extensions.put(&key_share::Offer(Vec::new()));
     }
 }
@@ -121,7 +123,8 @@ pub(super) fn accept_retry(
 ) -> Result<(), Error> {
     if let Some(key_share::Retry(group)) = request.get()? {
         let config = &offer.terms.config;
-        // RFC 8446 §4.2.8: the client must have offered the group for TLS 1.3, and must not have sent a share of it.
+        // RFC 8446 §4.2.8: the client must have offered the group for TLS 1.3, and must not have sent a share
+        // of it.
         let known = config.profile.group(group).filter(|_| is_used(config));
         let known = known.ok_or(PeerMisbehaved::NotOffered(What::Group))?;
         if offer.shares.iter().any(|s| s.offers(group)) {

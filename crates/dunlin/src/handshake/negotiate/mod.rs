@@ -1,4 +1,5 @@
-//! The effects of each extension on a handshake. [`crate::extension`] reads and writes the bodies of extensions.
+//! The effects of each extension on a handshake. [`crate::extension`] reads and writes the bodies of
+//! extensions.
 //!
 //! Each file has one extension, or a few that are negotiated together, with a function for each of its steps:
 //!
@@ -16,9 +17,9 @@
 //! | `request` | the server writes it | CertificateRequest, SSIRequest |
 //! | `demand` | either side reads what the peer accepts in certificates | ClientHello, CertificateRequest, SSIRequest |
 //!
-//! For each step, a table below lists the functions in order. The order of the tables that write is the order on the wire. The
-//! order of the others decides which of several errors is reported. A program links only the tables that its configuration
-//! needs: TLS 1.2 and a client's certificates have their own.
+//! For each step, a table below lists the functions in order. The order of the tables that write is the order
+//! on the wire. The order of the others decides which of several errors is reported. A program links only the
+//! tables that its configuration needs: TLS 1.2 and a client's certificates have their own.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -449,7 +450,8 @@ pub(crate) fn answer(
     Ok(w)
 }
 
-/// What a server requests of its client. Its verifiers have answered once, so that the choice of the type and the message agree.
+/// What a server requests of its client. Its verifiers have answered once, so that the choice of the type and
+/// the message agree.
 pub(crate) struct Request {
     /// The type of the client's credential.
     pub(crate) typ: CertificateType,
@@ -565,8 +567,8 @@ impl Demands {
         Self::read(&hello.extensions(), IN_CLIENT_HELLO_TLS12)
     }
 
-    /// The demands of a CertificateRequest for a certificate of the type that the server has named. A client sends only types
-    /// that it offered; a server that names no type means X.509 (RFC 7250 §4.2).
+    /// The demands of a CertificateRequest for a certificate of the type that the server has named. A client
+    /// sends only types that it offered; a server that names no type means X.509 (RFC 7250 §4.2).
     pub(crate) fn of_server(
         request: &Extensions<'_>,
         profile: &ProfileSettings,
@@ -593,8 +595,9 @@ impl Demands {
         }
     }
 
-    /// Chooses a credential of this profile with a scheme that `allows` admits. If none suits, the error says why the last one does
-    /// not. A side without the decentralised identity that the peer prefers falls back to a certificate (§III.D of the paper).
+    /// Chooses a credential of this profile with a scheme that `allows` admits. If none suits, the error says
+    /// why the last one does not. A side without the decentralised identity that the peer prefers falls back
+    /// to a certificate (§III.D of the paper).
     pub(crate) fn choose(
         &self,
         profile: &ProfileSettings,
@@ -622,7 +625,8 @@ mod tests {
     use crate::error::PeerMisbehaved;
     use crate::extension::{Context, rules};
 
-    /// draft-vesco-vcauthtls: a server that requests a verifiable credential lists the methods of identifiers that it resolves.
+    /// draft-vesco-vcauthtls: a server that requests a verifiable credential lists the methods of identifiers
+    /// that it resolves.
     #[test]
     fn refuses_a_request_for_a_credential_without_methods() {
         let read = |extensions: &[u8]| {

@@ -1,4 +1,5 @@
-//! `pre_shared_key` and `psk_key_exchange_modes` (RFC 8446 §4.2.9, §4.2.11): external keys, and the sessions of TLS 1.3.
+//! `pre_shared_key` and `psk_key_exchange_modes` (RFC 8446 §4.2.9, §4.2.11): external keys, and the sessions
+//! of TLS 1.3.
 
 use super::key_share::common_groups;
 use super::tls_cert_with_extern_psk;
@@ -48,7 +49,8 @@ impl OfferedPsk {
         }
     }
 
-    /// An offered cipher suite with the PSK's hash. A PSK without such a suite is not offered (RFC 8446 §4.2.11).
+    /// An offered cipher suite with the PSK's hash. A PSK without such a suite is not offered (RFC 8446
+    /// §4.2.11).
     fn suite(&self, config: &ClientConfig) -> Option<&'static Tls13CipherSuite> {
         let profile = &config.profile;
         let hash = match self {
@@ -73,8 +75,8 @@ impl OfferedPsk {
         }
     }
 
-    /// The external PSK that goes into the keys beside certificates, now or in the first handshake of a session. `authenticates` is whether
-    /// this PSK authenticates both sides.
+    /// The external PSK that goes into the keys beside certificates, now or in the first handshake of a
+    /// session. `authenticates` is whether this PSK authenticates both sides.
     pub(crate) fn beside(&self, config: &ClientConfig, authenticates: bool) -> Option<Box<PskIdentity>> {
         match self {
             Self::Session(s) => s.session.beside.clone(),
@@ -86,7 +88,8 @@ impl OfferedPsk {
         }
     }
 
-    /// The server that has this PSK, and when it last authenticated without resumption, in milliseconds since 1970.
+    /// The server that has this PSK, and when it last authenticated without resumption, in milliseconds
+    /// since 1970.
     pub(crate) fn server(&self, cx: &Cx<'_>, config: &ClientConfig) -> (Option<PeerIdentity>, u64) {
         match self {
             Self::Session(s) => (s.session.peer.clone(), s.session.authenticated_ms),
@@ -101,8 +104,9 @@ impl OfferedPsk {
 
 /// The session of this server that the client can resume, in TLS 1.3 or TLS 1.2, taken from its store.
 ///
-/// A client that adds an external PSK to certificates resumes none. RFC 8773 §4 allows only external PSKs beside the extension,
-/// and a session alone would leave the client without its external PSK if the server does not resume the session.
+/// A client that adds an external PSK to certificates resumes none. RFC 8773 §4 allows only external PSKs
+/// beside the extension, and a session alone would leave the client without its external PSK if the server
+/// does not resume the session.
 pub(crate) fn session(
     cx: &Cx<'_>,
     config: &ClientConfig,
@@ -125,7 +129,8 @@ pub(crate) fn session(
         let sha256 = config.profile.provider.sha256;
         s.session.origin().is_none() || config.psks.iter().any(|psk| s.session.stems_from(psk, sha256))
     };
-    // A session from a cached handshake contains no certificates, so the client cannot verify the server again.
+    // A session from a cached handshake contains no certificates, so the client cannot verify the server
+    // again.
     let can_be_verified = |s: &ClientSession| match &s.session.peer {
         Some(PeerIdentity::RawKey(_) | PeerIdentity::Psk(_)) | None => true,
         Some(peer) => !config.reverify || !peer.entries().is_empty(),
@@ -156,8 +161,8 @@ pub(crate) fn offered(
     session.into_iter().chain(external(cx, config)).collect()
 }
 
-/// Without these modes a server sends no tickets (RFC 8446 §4.2.9). The second ClientHello repeats them even if it offers fewer
-/// PSKs (RFC 8446 §4.1.2).
+/// Without these modes a server sends no tickets (RFC 8446 §4.2.9). The second ClientHello repeats them even
+/// if it offers fewer PSKs (RFC 8446 §4.1.2).
 pub(super) fn offer_modes(_: &Cx<'_>, offer: &Offer, hello: &mut HelloDraft) {
     let terms = &offer.terms;
     let stood = terms.offered.contains(&ExtensionType::PSK_KEY_EXCHANGE_MODES);
@@ -308,8 +313,8 @@ pub(crate) fn no_mode(config: &ServerConfig, hello: &ClientHello) -> Result<Peer
     })
 }
 
-/// Whether only a PSK can authenticate the server. RFC 8446 §9.2: a ClientHello with PSKs may omit the extensions for
-/// certificates.
+/// Whether only a PSK can authenticate the server. RFC 8446 §9.2: a ClientHello with PSKs may omit the
+/// extensions for certificates.
 pub(crate) fn is_alone(extensions: &Extensions<'_>) -> bool {
     extensions.has(ExtensionType::PRE_SHARED_KEY)
         && !(extensions.has(ExtensionType::SIGNATURE_ALGORITHMS)
@@ -323,8 +328,8 @@ pub(crate) fn first_binder_hash(hello: &ClientHello) -> Result<Option<HashAlgori
     Ok([HashAlgorithm::Sha256, HashAlgorithm::Sha384].into_iter().find(|hash| Some(hash.output_len()) == len))
 }
 
-/// Verifies the binder of the PSK at `index`. It proves that the client has the key, and that the ClientHello was not modified
-/// (RFC 8446 §4.2.11.2).
+/// Verifies the binder of the PSK at `index`. It proves that the client has the key, and that the ClientHello
+/// was not modified (RFC 8446 §4.2.11.2).
 pub(crate) fn verify_binder(
     early: &EarlySecret,
     kind: PskKind,

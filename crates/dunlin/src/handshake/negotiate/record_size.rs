@@ -1,4 +1,5 @@
-//! `record_size_limit` (RFC 8449) and the older `max_fragment_length` (RFC 6066 §4), of which a server answers one.
+//! `record_size_limit` (RFC 8449) and the older `max_fragment_length` (RFC 6066 §4), of which a server
+//! answers one.
 
 use super::{Answers, Choices, HelloDraft};
 use crate::error::{Error, PeerMisbehaved};

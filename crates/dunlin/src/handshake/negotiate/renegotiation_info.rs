@@ -17,8 +17,8 @@ pub(super) fn offer(_: &Cx<'_>, offer: &Offer, hello: &mut HelloDraft) {
     match &offer.terms.previous {
         // RFC 5746 §3.5: a renegotiation sends the verify_data of the client's previous Finished.
         Some(previous) => hello.extensions.put(&RenegotiationInfo(previous.finisheds.client.to_vec())),
-        // RFC 5746 §3.4: the first handshake sends this signal instead of an empty extension. The server answers with
-        // the extension.
+        // RFC 5746 §3.4: the first handshake sends this signal instead of an empty extension. The server
+        // answers with the extension.
         None => {
             hello.suites.push(CipherSuite::TLS_EMPTY_RENEGOTIATION_INFO_SCSV);
             hello.extensions.offer(ExtensionType::RENEGOTIATION_INFO);
@@ -26,8 +26,8 @@ pub(super) fn offer(_: &Cx<'_>, offer: &Offer, hello: &mut HelloDraft) {
     }
 }
 
-/// The value of the server's extension: empty in the first handshake (RFC 5746 §3.4, §3.6). In a renegotiation it is the
-/// verify_data of both previous Finished messages (§3.5, §3.7).
+/// The value of the server's extension: empty in the first handshake (RFC 5746 §3.4, §3.6). In a
+/// renegotiation it is the verify_data of both previous Finished messages (§3.5, §3.7).
 fn of_server(previous: Option<&Previous>) -> Vec<u8> {
     previous.map_or_else(Vec::new, |previous| previous.finisheds.both())
 }
@@ -51,8 +51,8 @@ pub(super) fn hint(hello: &ClientHello, info: &mut ClientHelloInfo) -> Result<()
     Ok(())
 }
 
-/// RFC 5746 §3.6: in the first handshake renegotiation_info is empty. §3.7: in a renegotiation it is the verify_data of
-/// the client's previous Finished, and the SCSV is forbidden.
+/// RFC 5746 §3.6: in the first handshake renegotiation_info is empty. §3.7: in a renegotiation it is the
+/// verify_data of the client's previous Finished, and the SCSV is forbidden.
 pub(super) fn check(_: &ServerConfig, hello: &ClientHello, previous: Option<&Previous>) -> Result<(), Error> {
     let info = hello.extensions().get::<RenegotiationInfo>()?.map(|info| info.0);
     let signal = hello.cipher_suites.contains(&CipherSuite::TLS_EMPTY_RENEGOTIATION_INFO_SCSV);

@@ -35,8 +35,8 @@ pub(super) fn demand(extensions: &Extensions<'_>, demands: &mut Demands) -> Resu
     Ok(())
 }
 
-/// RFC 6066 §3: the server acknowledges a name that it used, to choose a profile or among several credentials. A resumption has
-/// no acknowledgement, because the session contains the name.
+/// RFC 6066 §3: the server acknowledges a name that it used, to choose a profile or among several
+/// credentials. A resumption has no acknowledgement, because the session contains the name.
 pub(super) fn answer(_: &mut Cx<'_>, chosen: &Choices<'_>, w: &mut ExtensionsWriter) -> Result<(), Error> {
     let chooses = chosen.config.choose_profile || chosen.config.profile.credentials.len() > 1;
     if chooses && !chosen.resumes && chosen.offers(ExtensionType::SERVER_NAME) {

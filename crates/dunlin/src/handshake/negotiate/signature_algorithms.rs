@@ -1,4 +1,5 @@
-//! `signature_algorithms` and `signature_algorithms_cert` (RFC 8446 §4.2.3): the schemes that a side verifies.
+//! `signature_algorithms` and `signature_algorithms_cert` (RFC 8446 §4.2.3): the schemes that a side
+//! verifies.
 
 use super::{Demands, HelloDraft, Request};
 use crate::error::Error;
@@ -12,7 +13,8 @@ use crate::settings::ProfileSettings;
 use crate::wire::SignatureScheme;
 use alloc::vec::Vec;
 
-/// draft-ietf-tls-tls13-pkcs1 §2: only clients may sign with RSA_PKCS1_SHA256_LEGACY, so a client does not offer it.
+/// draft-ietf-tls-tls13-pkcs1 §2: only clients may sign with RSA_PKCS1_SHA256_LEGACY, so a client does not
+/// offer it.
 pub(super) fn offer(_: &Cx<'_>, offer: &Offer, hello: &mut HelloDraft) {
     let profile = &offer.terms.config.profile;
     let schemes = profile.signature_schemes.iter().copied();
@@ -36,7 +38,8 @@ pub(super) fn hint(hello: &ClientHello, info: &mut ClientHelloInfo) -> Result<()
     Ok(())
 }
 
-/// RFC 8446 §4.2.3, §4.3.2: in TLS 1.3 signature_algorithms is required if this side shall authenticate by certificate.
+/// RFC 8446 §4.2.3, §4.3.2: in TLS 1.3 signature_algorithms is required if this side shall authenticate by
+/// certificate.
 pub(super) fn demand(extensions: &Extensions<'_>, demands: &mut Demands) -> Result<(), Error> {
     demands.schemes = extensions.require::<SignatureAlgorithms>()?.0;
     demand_of_chains(extensions, demands)

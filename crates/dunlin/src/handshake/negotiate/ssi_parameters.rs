@@ -1,5 +1,5 @@
-//! `ssi_parameters` (docs/identity.md): the decentralised identities for which two sides ask each other in messages of their own. The
-//! certificate type for verifiable credentials wins where both sides know it.
+//! `ssi_parameters` (docs/identity.md): the decentralised identities for which two sides ask each other in
+//! messages of their own. The certificate type for verifiable credentials wins where both sides know it.
 
 use alloc::vec::Vec;
 
@@ -20,7 +20,8 @@ use crate::wire::{CertificateType, DidMethod, ExtensionType, What};
 /// The demands in an SSIRequest, beside ssi_parameters.
 static IN_SSI_REQUEST: &[DemandStep] = &[signature_algorithms::demand, staples::demand];
 
-/// What this client asks of its server. A client that only has a decentralised identity of its own says so by asking for a certificate.
+/// What this client asks of its server. A client that only has a decentralised identity of its own says so by
+/// asking for a certificate.
 pub(in crate::handshake) fn ask(profile: &ProfileSettings) -> Option<SsiParameters> {
     match profile.peer_types().into_iter().find(|typ| typ.is_self_sovereign()) {
         Some(asks_for) => Some(SsiParameters { asks_for, did_methods: resolved(profile, asks_for) }),
@@ -37,8 +38,9 @@ fn resolved(profile: &ProfileSettings, typ: CertificateType) -> Vec<DidMethod> {
     let mut methods = profile.trust.did_methods(typ);
     methods.retain(|method| method.to_byte().is_some());
     if profile.ssi.is_links() {
-        // Its own methods first: a server of the public implementation that asks for client authentication crashes in the second ClientHello
-        // after a HelloRetryRequest unless the common method is the first in the list.
+        // Its own methods first: a server of the public implementation that asks for client authentication
+        // crashes in the second ClientHello after a HelloRetryRequest unless the common method is the first
+        // in the list.
         methods.sort_by_key(|method| method.to_byte());
     }
     methods
@@ -108,8 +110,9 @@ pub(in crate::handshake) fn demand(
     Ok(())
 }
 
-/// The decentralised identity for which the server asks the client: the first of its own types for which both sides resolve a common
-/// method; but first a bare DID if the client seems to have nothing else. A client that lists no methods resolves none, and shows any identity that it has. `None` leaves the request to the
+/// The decentralised identity for which the server asks the client: the first of its own types for which both
+/// sides resolve a common method; but first a bare DID if the client seems to have nothing else. A client
+/// that lists no methods resolves none, and shows any identity that it has. `None` leaves the request to the
 /// certificate types: where a credential of the client comes first and can be a certificate, they request it.
 pub(in crate::handshake) fn request(
     profile: &ProfileSettings,
@@ -145,8 +148,8 @@ pub(in crate::handshake) fn request(
     Ok(None)
 }
 
-/// Whether a client seems to have a bare DID and no credential: it could show none as a certificate, and asks for none itself. No field says
-/// what it has.
+/// Whether a client seems to have a bare DID and no credential: it could show none as a certificate, and asks
+/// for none itself. No field says what it has.
 fn seems_bare(hello: &ClientHello, theirs: &SsiParameters) -> Result<bool, Error> {
     let types = hello.extensions().get::<ClientTypes>()?;
     let has_credential = types.is_some_and(|types| types.0.contains(&CertificateType::VERIFIABLE_CREDENTIAL));
@@ -166,8 +169,8 @@ pub(in crate::handshake) fn write_request(
     SsiRequest::write(&w)
 }
 
-/// The demands in the body of an SSIRequest. `ours` is what this client asks of its server. A client without such an identity shows its X.509
-/// certificate, which the server may accept; the paper's clients abort.
+/// The demands in the body of an SSIRequest. `ours` is what this client asks of its server. A client without
+/// such an identity shows its X.509 certificate, which the server may accept; the paper's clients abort.
 pub(in crate::handshake) fn read_request(
     body: &[u8],
     profile: &ProfileSettings,

@@ -1,4 +1,5 @@
-//! `did_proof` and `credential_status` (docs/identity.md): what a side accepts beside the peer's decentralised identity.
+//! `did_proof` and `credential_status` (docs/identity.md): what a side accepts beside the peer's
+//! decentralised identity.
 
 use alloc::vec::Vec;
 

@@ -1,4 +1,5 @@
-//! `status_request` (RFC 6066 §8, RFC 8446 §4.4.2.1): the client requests an OCSP response for the server's certificate.
+//! `status_request` (RFC 6066 §8, RFC 8446 §4.4.2.1): the client requests an OCSP response for the server's
+//! certificate.
 
 use super::{Answers, Choices, Demands, HelloDraft};
 use crate::error::Error;
@@ -15,8 +16,8 @@ pub(super) fn offer(_: &Cx<'_>, offer: &Offer, hello: &mut HelloDraft) {
     }
 }
 
-/// A TLS 1.2 server acknowledges the request, and may then send CertificateStatus. In TLS 1.3 the response comes with the
-/// certificate, without an acknowledgement.
+/// A TLS 1.2 server acknowledges the request, and may then send CertificateStatus. In TLS 1.3 the response
+/// comes with the certificate, without an acknowledgement.
 pub(super) fn accept(_: &mut Cx<'_>, terms: &mut Terms, answers: &Answers<'_>) -> Result<(), Error> {
     let typ = ExtensionType::STATUS_REQUEST;
     terms.ocsp = match answers.version.is_1_2() {

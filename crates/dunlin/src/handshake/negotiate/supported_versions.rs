@@ -28,7 +28,8 @@ pub(crate) fn accept(cx: &mut Cx<'_>, offer: &Offer, hello: &ServerHello<'_>) ->
             cx.progress.oldest = cx.protocol();
             Ok(())
         }
-        // RFC 8446 §4.2.1: a version that the client did not offer here, or one before 1.3, is illegal_parameter.
+        // RFC 8446 §4.2.1: a version that the client did not offer here, or one before 1.3, is
+        // illegal_parameter.
         Some(_) => Err(PeerMisbehaved::NotOffered(What::Version).into()),
         None => {
             let version = hello.legacy_version;
@@ -41,7 +42,8 @@ pub(crate) fn accept(cx: &mut Cx<'_>, offer: &Offer, hello: &ServerHello<'_>) ->
     }
 }
 
-/// Whether the server's random ends with the downgrade sentinel: the server supports a newer version (RFC 8446 §4.1.3).
+/// Whether the server's random ends with the downgrade sentinel: the server supports a newer version (RFC
+/// 8446 §4.1.3).
 pub(crate) fn is_downgrade(random: &[u8; 32]) -> bool {
     random.ends_with(b"DOWNGRD\x01") || random.ends_with(b"DOWNGRD\x00")
 }
@@ -52,8 +54,9 @@ pub(crate) fn offers_tls13(hello: &ClientHello, protocol: Protocol) -> Result<bo
     Ok(versions.is_some_and(|v| v.0.contains(&protocol.version())))
 }
 
-/// Whether the client offers TLS 1.2, or DTLS 1.2 over datagrams. RFC 8446 §4.2.1: if supported_versions is present, only that
-/// counts. Otherwise the client offers at most version 1.2, even if legacy_version is higher.
+/// Whether the client offers TLS 1.2, or DTLS 1.2 over datagrams. RFC 8446 §4.2.1: if supported_versions is
+/// present, only that counts. Otherwise the client offers at most version 1.2, even if legacy_version is
+/// higher.
 pub(crate) fn offers_tls12(hello: &ClientHello, protocol: Protocol) -> Result<bool, Error> {
     let versions = hello.extensions().get::<Versions>()?;
     Ok(match versions {
@@ -62,8 +65,8 @@ pub(crate) fn offers_tls12(hello: &ClientHello, protocol: Protocol) -> Result<bo
     })
 }
 
-/// The error for a client without a common version: protocol_version (RFC 8446 §4.2.1). It names the client's first known
-/// version.
+/// The error for a client without a common version: protocol_version (RFC 8446 §4.2.1). It names the client's
+/// first known version.
 pub(crate) fn no_common_version(hello: &ClientHello, protocol: Protocol) -> Error {
     let versions = hello.extensions().get::<Versions>().ok().flatten();
     let newest = match versions {

@@ -1,5 +1,6 @@
-//! `tls_cert_with_extern_psk` (RFC 8773): certificates authenticate, and an external PSK goes into the key schedule as well. The
-//! traffic then stays secret even if an attacker can later break the (EC)DHE key exchange.
+//! `tls_cert_with_extern_psk` (RFC 8773): certificates authenticate, and an external PSK goes into the key
+//! schedule as well. The traffic then stays secret even if an attacker can later break the (EC)DHE key
+//! exchange.
 
 use super::{Choices, Demands, HelloDraft, Selection, psk};
 use crate::error::{Error, PeerMisbehaved};
@@ -16,8 +17,8 @@ pub(super) fn is_on(config: &ClientConfig) -> bool {
     config.profile.tls_cert_with_extern_psk && !config.profile.trust.is_empty()
 }
 
-/// The second ClientHello omits the extension if no PSK has the hash of the suite. RFC 8773 §4: a resumption PSK "MUST NOT" stand
-/// beside it.
+/// The second ClientHello omits the extension if no PSK has the hash of the suite. RFC 8773 §4: a resumption
+/// PSK "MUST NOT" stand beside it.
 pub(super) fn offer(_: &Cx<'_>, offer: &Offer, hello: &mut HelloDraft) {
     let are_external = offer.psks.iter().all(|psk| matches!(psk, psk::OfferedPsk::External(_)));
     if is_on(&offer.terms.config) && !offer.psks.is_empty() && are_external {
@@ -25,8 +26,8 @@ pub(super) fn offer(_: &Cx<'_>, offer: &Offer, hello: &mut HelloDraft) {
     }
 }
 
-/// Accepts that the server authenticates by certificate, although it has selected a PSK. If the client requires that, it continues a
-/// session only if an external PSK is in its keys.
+/// Accepts that the server authenticates by certificate, although it has selected a PSK. If the client
+/// requires that, it continues a session only if an external PSK is in its keys.
 pub(super) fn select(
     cx: &mut Cx<'_>,
     offer: &mut Offer,
@@ -53,8 +54,8 @@ pub(super) fn select(
     }
 }
 
-/// Whether the server adds an external PSK to a handshake with certificates, if the client offers one that the server knows. A
-/// server without this setting ignores the extension.
+/// Whether the server adds an external PSK to a handshake with certificates, if the client offers one that
+/// the server knows. A server without this setting ignores the extension.
 pub(crate) fn accepts(config: &ServerConfig, hello: &ClientHello) -> Result<bool, Error> {
     let extensions = hello.extensions();
     if !config.profile.tls_cert_with_extern_psk || !extensions.has(ExtensionType::TLS_CERT_WITH_EXTERN_PSK) {

@@ -1,5 +1,6 @@
-//! The proof that a client receives at its address, which a server over datagrams demands before anything else: before the client
-//! has returned a cookie, only the bytes of its ClientHello decide, and the server keeps nothing (RFC 9147 §5.1, RFC 6347 §4.2.1).
+//! The proof that a client receives at its address, which a server over datagrams demands before anything
+//! else: before the client has returned a cookie, only the bytes of its ClientHello decide, and the server
+//! keeps nothing (RFC 9147 §5.1, RFC 6347 §4.2.1).
 
 use crate::sync::Arc;
 
@@ -65,8 +66,8 @@ fn all(config: &Arc<ServerConfig>) -> impl Iterator<Item = &Arc<ServerConfig>> {
     core::iter::once(config).chain(&config.others)
 }
 
-/// Demands a cookie by a HelloRetryRequest, which also fixes the suite and perhaps the group, before the server knows which profile and
-/// which PSK it will choose.
+/// Demands a cookie by a HelloRetryRequest, which also fixes the suite and perhaps the group, before the
+/// server knows which profile and which PSK it will choose.
 fn demand_by_retry(cx: &mut Cx<'_>, config: &Arc<ServerConfig>, hello: &ClientHello) -> Result<Proof, Error> {
     let (suite, group) = match chosen(config, hello)? {
         Some(chosen) => chosen,
@@ -94,7 +95,8 @@ fn chosen(config: &Arc<ServerConfig>, hello: &ClientHello) -> Result<Option<Name
     Ok(named)
 }
 
-/// The first common suite in the order of [`all`], with the hash of the client's first PSK if any profile has one.
+/// The first common suite in the order of [`all`], with the hash of the client's first PSK if any profile has
+/// one.
 fn first_common(config: &Arc<ServerConfig>, hello: &ClientHello) -> Result<Named, Error> {
     let of_hash =
         |hash| all(config).find_map(|config| Some((config, start::common_suite(config, hello, hash)?)));

@@ -1,6 +1,8 @@
-//! The server's side of the handshake cache (docs/handshake-cache.md): what it accepts of a client's offer, and what it keeps.
+//! The server's side of the handshake cache (docs/handshake-cache.md): what it accepts of a client's offer,
+//! and what it keeps.
 //!
-//! The handshake reaches it through a trait object of the configuration, so programs without a cache do not link it.
+//! The handshake reaches it through a trait object of the configuration, so programs without a cache do not
+//! link it.
 
 use crate::sync::{Arc, share};
 use alloc::boxed::Box;
@@ -23,8 +25,8 @@ use crate::wire::CertificateType;
 
 /// The part of a server's cache that answers a ClientHello.
 pub(crate) trait Caching: Send + Sync + fmt::Debug {
-    /// What the server accepts of the client's offer. `None` if the client offers no cache. The look-up does not change the
-    /// store, because the client has not authenticated yet.
+    /// What the server accepts of the client's offer. `None` if the client offers no cache. The look-up does
+    /// not change the store, because the client has not authenticated yet.
     fn agree(
         &self,
         cx: &mut Cx<'_>,
@@ -34,7 +36,8 @@ pub(crate) trait Caching: Send + Sync + fmt::Debug {
         usage: Use,
     ) -> Result<Option<Box<dyn Agreed>>, Error>;
 
-    /// The client with this ticket, if its entry is usable under one of these digests of trust. The client has proven nothing.
+    /// The client with this ticket, if its entry is usable under one of these digests of trust. The client
+    /// has proven nothing.
     fn recognize(&self, now: Now, ticket: &Ticket, trusts: &[SettingsDigest]) -> Option<PeerIdentity>;
 
     /// The store of clients.
@@ -63,10 +66,12 @@ pub(crate) trait Agreed: Send + Sync {
     /// Adds the answer to EncryptedExtensions, or to the ServerHello in TLS 1.2.
     fn extensions(&self, w: &mut ExtensionsWriter);
 
-    /// The fingerprint of the server's Certificate, if the client has it, and the form of its abbreviation in TLS 1.2.
+    /// The fingerprint of the server's Certificate, if the client has it, and the form of its abbreviation in
+    /// TLS 1.2.
     fn own(&self) -> Option<(Fingerprint, Form)>;
 
-    /// The fingerprint of the server's TLS 1.2 CertificateRequest, if the client has it, and the form of its abbreviation.
+    /// The fingerprint of the server's TLS 1.2 CertificateRequest, if the client has it, and the form of its
+    /// abbreviation.
     fn request(&self) -> Option<(Fingerprint, Form)>;
 
     /// Takes the cached client, if it may abbreviate its Certificate.

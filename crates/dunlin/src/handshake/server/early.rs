@@ -1,5 +1,5 @@
-//! The server's early data (RFC 8446 §4.2.10, §8): whether the server accepts the data after it has marked the ticket
-//! ([`super::mark`]), and the end of the data.
+//! The server's early data (RFC 8446 §4.2.10, §8): whether the server accepts the data after it has marked
+//! the ticket ([`super::mark`]), and the end of the data.
 
 use alloc::boxed::Box;
 
@@ -23,8 +23,8 @@ use crate::wire::{HandshakeType, What};
 /// The window in which a first flight counts as fresh, in milliseconds.
 const WINDOW_MS: u64 = EARLY_DATA_WINDOW.as_millis() as u64;
 
-/// The settings and the session under which this server could accept early data. The server has already compared the session's
-/// server name and settings, when it selected the session.
+/// The settings and the session under which this server could accept early data. The server has already
+/// compared the session's server name and settings, when it selected the session.
 fn bearer<'a>(
     cx: &Cx<'_>,
     choice: &'a Choice,
@@ -44,8 +44,8 @@ fn bearer<'a>(
     }
 }
 
-/// Checks whether the server may accept early data if this is the ticket's first use, and returns the reason if not. `skew` is
-/// the skew of the ticket's age.
+/// Checks whether the server may accept early data if this is the ticket's first use, and returns the reason
+/// if not. `skew` is the skew of the ticket's age.
 pub(super) fn judge(cx: &Cx<'_>, choice: &Choice, skew: Option<i64>) -> Result<(), NoEarlyData> {
     let (server, session, terms) = bearer(cx, choice)?;
     if session.cipher_suite != choice.suite.id {
@@ -54,7 +54,8 @@ pub(super) fn judge(cx: &Cx<'_>, choice: &Choice, skew: Option<i64>) -> Result<(
     if terms.alpn != cx.draft.alpn || !server.protocols.allow(terms.alpn.as_ref()) {
         return Err(NoEarlyData::ApplicationProtocol);
     }
-    // Profiles of equal trust share sessions, but not early data, which has no forward secrecy and no other proof.
+    // Profiles of equal trust share sessions, but not early data, which has no forward secrecy and no other
+    // proof.
     if terms.profile != Some(choice.config.profile_settings.short()) {
         return Err(NoEarlyData::Profile);
     }
@@ -90,8 +91,8 @@ pub(super) fn terms(cx: &Cx<'_>, config: &ServerConfig) -> Option<EarlyTerms> {
     Some(EarlyTerms { max_size: server.max_size, alpn: alpn.clone(), profile })
 }
 
-/// The ticket's age by the client's clock minus its age by the server's clock, in milliseconds (RFC 8446 §4.2.11.1). `index` is
-/// the ticket's index in the offer.
+/// The ticket's age by the client's clock minus its age by the server's clock, in milliseconds (RFC 8446
+/// §4.2.11.1). `index` is the ticket's index in the offer.
 pub(super) fn ticket_age_skew(
     cx: &Cx<'_>,
     index: usize,
@@ -109,7 +110,8 @@ fn skew(cx: &Cx<'_>, identity: &Identity, session: &Session) -> i64 {
     theirs.saturating_sub(ours)
 }
 
-/// The time until which a copy of this ClientHello is fresh, in milliseconds since 1970: later if the client's clock runs ahead.
+/// The time until which a copy of this ClientHello is fresh, in milliseconds since 1970: later if the
+/// client's clock runs ahead.
 pub(super) fn fresh_until(cx: &Cx<'_>, identity: &Identity, session: &Session) -> u64 {
     let ahead_ms = u64::try_from(skew(cx, identity, session)).unwrap_or(0);
     let fresh_until = cx.now.unix_ms.saturating_add(ahead_ms).saturating_add(WINDOW_MS);

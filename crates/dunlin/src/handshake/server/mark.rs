@@ -1,5 +1,6 @@
-//! The mark of a ticket that comes with early data (RFC 8446 §8.1, §8.2). It comes before every choice and every check that could
-//! reject the early data. Otherwise a server could later accept a copy of data that this one rejected.
+//! The mark of a ticket that comes with early data (RFC 8446 §8.1, §8.2). It comes before every choice and
+//! every check that could reject the early data. Otherwise a server could later accept a copy of data that
+//! this one rejected.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -20,8 +21,8 @@ use crate::schedule::binder::PskKind;
 use crate::schedule::tls13::EarlySecret;
 use crate::wire::What;
 
-/// A ticket that is marked as used, so that no server accepts early data with it again. That holds whether or not this
-/// handshake succeeds.
+/// A ticket that is marked as used, so that no server accepts early data with it again. That holds whether or
+/// not this handshake succeeds.
 pub(super) struct Spent {
     identity: Vec<u8>,
     /// The keys or store of the ticket.
@@ -37,7 +38,8 @@ impl Spent {
         self.is_first_use && self.session(config, identity).is_some()
     }
 
-    /// The session under `identity`, if it is the marked one and belongs to the tickets of `config`. A store no longer has it.
+    /// The session under `identity`, if it is the marked one and belongs to the tickets of `config`. A store
+    /// no longer has it.
     pub(super) fn session(&self, config: &ServerConfig, identity: &[u8]) -> Option<&Session> {
         let is_same = self.identity == identity && self.kind.is_same(&config.tickets.kind);
         is_same.then_some(&self.session)
@@ -47,21 +49,23 @@ impl Spent {
 /// The continuation after the mark.
 pub(super) type Then = fn(&mut Cx<'_>, Arrival) -> Result<Step, Error>;
 
-/// Marks the first ticket of a ClientHello that offers early data, if this server knows the ticket's keys or store, then continues.
+/// Marks the first ticket of a ClientHello that offers early data, if this server knows the ticket's keys or
+/// store, then continues.
 ///
-/// The keys open the ticket under whatever trust they have sealed it. So the server marks it even if a profile of another trust, or a
-/// configuration that was replaced, would have accepted it.
+/// The keys open the ticket under whatever trust they have sealed it. So the server marks it even if a
+/// profile of another trust, or a configuration that was replaced, would have accepted it.
 ///
-/// A second ClientHello counts, too, since a server that keeps no state may have sent the HelloRetryRequest. A session without
-/// terms for early data is skipped: no server accepts early data with it. The binder is verified first, so that only clients
-/// with the ticket's secret can fill a register.
+/// A second ClientHello counts, too, since a server that keeps no state may have sent the HelloRetryRequest.
+/// A session without terms for early data is skipped: no server accepts early data with it. The binder is
+/// verified first, so that only clients with the ticket's secret can fill a register.
 pub(super) fn before_choice(cx: &mut Cx<'_>, arrival: Arrival, then: Then) -> Result<Step, Error> {
     let kinds = arrival.config.marks().cloned().collect();
     Marking::start(cx, arrival, kinds, true, then)
 }
 
-/// Marks the ticket if only the chosen configuration knows its keys or store, or its cipher suite. This does not count as the first use: without the keys, the
-/// server would not have marked the ticket of a client that the caller refuses.
+/// Marks the ticket if only the chosen configuration knows its keys or store, or its cipher suite. This does
+/// not count as the first use: without the keys, the server would not have marked the ticket of a client that
+/// the caller refuses.
 pub(super) fn after_choice(
     cx: &mut Cx<'_>,
     asked: &ServerConfig,
@@ -137,7 +141,8 @@ impl Marking {
     /// Whether the session allows early data, and the first binder proves that the client has its secret.
     fn is_proven(&self, cx: &Cx<'_>, session: &Session) -> Result<bool, Error> {
         let Arrival { config, hello, .. } = &self.arrival;
-        // A server none of whose providers has this suite cannot verify the binder. It also cannot have created the session.
+        // A server none of whose providers has this suite cannot verify the binder. It also cannot have
+        // created the session.
         let suite = config.suite_of_marks(session.cipher_suite);
         let Some(suite) = suite.filter(|_| session.early.is_some()) else { return Ok(false) };
         let transcript = match &self.retry {

@@ -1,5 +1,6 @@
 //! The rank of the profile against the rank that the client's identity demands. Before Finished a server of
-//! [`crate::ServerProfiles`] chooses by hints that anyone can forge, so the proven identity decides in the end.
+//! [`crate::ServerProfiles`] chooses by hints that anyone can forge, so the proven identity decides in the
+//! end.
 
 use crate::sync::Arc;
 use alloc::boxed::Box;
@@ -18,8 +19,8 @@ use crate::protocol::TransportKind;
 use crate::resume::Session;
 use crate::wire::PskKeyExchangeMode;
 
-/// Checks the caller's choice for a ClientHello. `asked` is the configuration that asked for it. `retry` is the HelloRetryRequest that
-/// this server has sent before it could ask.
+/// Checks the caller's choice for a ClientHello. `asked` is the configuration that asked for it. `retry` is
+/// the HelloRetryRequest that this server has sent before it could ask.
 pub(super) fn check_choice(
     cx: &Cx<'_>,
     asked: &ServerConfig,
@@ -54,8 +55,9 @@ pub(super) fn check_choice(
     }
 }
 
-/// The question for the configuration of a client that has proven its identity. `None` if the server does not choose by identity,
-/// or the client has none. A client without identity gets no profile below the anonymous default.
+/// The question for the configuration of a client that has proven its identity. `None` if the server does not
+/// choose by identity, or the client has none. A client without identity gets no profile below the anonymous
+/// default.
 pub(super) fn question(
     cx: &Cx<'_>,
     config: &ServerConfig,
@@ -110,8 +112,8 @@ impl AwaitAnswer for AwaitProfile {
     }
 }
 
-/// Continues with the session if today's profile of its client allows the resumption, otherwise with `None`. A client that a full
-/// handshake would refuse for its rank, or that the caller refuses, does not resume.
+/// Continues with the session if today's profile of its client allows the resumption, otherwise with `None`.
+/// A client that a full handshake would refuse for its rank, or that the caller refuses, does not resume.
 pub(super) fn weigh(
     cx: &mut Cx<'_>,
     config: Arc<ServerConfig>,

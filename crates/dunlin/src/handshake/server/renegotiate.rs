@@ -1,5 +1,6 @@
-//! The renegotiation of TLS 1.2 that a server of several profiles begins ([`crate::ServerProfiles`]). The first handshake proves who
-//! the client is. The second one uses the profile of that identity and demands the same proof again.
+//! The renegotiation of TLS 1.2 that a server of several profiles begins ([`crate::ServerProfiles`]). The
+//! first handshake proves who the client is. The second one uses the profile of that identity and demands the
+//! same proof again.
 
 use crate::sync::Arc;
 use alloc::boxed::Box;
@@ -36,13 +37,14 @@ pub(super) struct First<'a> {
 /// The profile to which the server renegotiates.
 pub(super) struct Target {
     config: Arc<ServerConfig>,
-    /// Whether the profile in use is too weak for the client. Then no data flows before the renegotiation is complete.
+    /// Whether the profile in use is too weak for the client. Then no data flows before the renegotiation is
+    /// complete.
     pub(super) is_demanded: bool,
 }
 
 impl Target {
-    /// Where a connection goes whose client needs the profile of `needed`. `None` if it stays under the profile in use. An error if
-    /// that is too weak and the server cannot renegotiate.
+    /// Where a connection goes whose client needs the profile of `needed`. `None` if it stays under the
+    /// profile in use. An error if that is too weak and the server cannot renegotiate.
     pub(super) fn of(
         cx: &Cx<'_>,
         first: &First<'_>,
@@ -70,11 +72,13 @@ impl Target {
 }
 
 impl First<'_> {
-    /// The configuration of the second handshake; `None` if there is nothing to renegotiate, or the server cannot.
+    /// The configuration of the second handshake; `None` if there is nothing to renegotiate, or the server
+    /// cannot.
     fn second(&self, cx: &Cx<'_>, needed: &Arc<ServerConfig>) -> Option<ServerConfig> {
         let ranks = self.config.ranks?;
         let is_other = needed.profile_settings != self.config.profile_settings;
-        // RFC 7627 §1: without the extended master secret, a renegotiation may have another peer than the first handshake.
+        // RFC 7627 §1: without the extended master secret, a renegotiation may have another peer than the
+        // first handshake.
         let is_possible = self.secure && self.extended && cx.protocol().can_renegotiate();
         // RFC 9113 §9.2.1: HTTP/2 forbids renegotiation.
         let is_http2 = cx.draft.alpn.as_deref() == Some(HTTP2);
@@ -106,8 +110,8 @@ impl First<'_> {
         })
     }
 
-    /// Replaces the credentials of `profile` with the one that the server has shown: many clients end a connection whose server
-    /// changes its certificate.
+    /// Replaces the credentials of `profile` with the one that the server has shown: many clients end a
+    /// connection whose server changes its certificate.
     fn keep_credential(&self, profile: &mut ProfileSettings, own: usize) -> Option<()> {
         let shown = &self.config.profile;
         profile.credentials = alloc::vec![shown.credentials.get(own)?.clone()];

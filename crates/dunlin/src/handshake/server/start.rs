@@ -28,8 +28,8 @@ use crate::settings::PskSource;
 use crate::time::Now;
 use crate::wire::{ExtensionType, HandshakeType, PskKeyExchangeMode, What};
 
-/// The most identities of one ClientHello that the server looks up. A client needs one or two tickets and a key, and each
-/// look-up is work for a client that is not authenticated.
+/// The most identities of one ClientHello that the server looks up. A client needs one or two tickets and a
+/// key, and each look-up is work for a client that is not authenticated.
 pub(crate) const MAX_IDENTITIES: usize = 5;
 
 /// The length of the name of a stored session, in bytes. It is long enough that a client cannot guess a name.
@@ -83,8 +83,8 @@ impl ExpectMessage for ExpectClientHello {
         };
         match offers_tls13(&hello, cx.protocol())? {
             true => check(&hello)?,
-            // A client without TLS 1.3 may still get a profile with TLS 1.2. That is too late after a HelloRetryRequest, which is
-            // a TLS 1.3 message.
+            // A client without TLS 1.3 may still get a profile with TLS 1.2. That is too late after a
+            // HelloRetryRequest, which is a TLS 1.3 message.
             false if retry.is_some() => {
                 return Err(no_common_version(&hello, cx.protocol()));
             }
@@ -131,9 +131,9 @@ fn choose_config(cx: &mut Cx<'_>, arrival: Arrival) -> Result<Step, Error> {
 
 /// The checks of a TLS 1.3 ClientHello that do not depend on the configuration.
 fn check(hello: &ClientHello) -> Result<(), Error> {
-    // RFC 8446 §4.2.1: beside supported_versions a server ignores legacy_version. RFC 9846 §4.2.2 rejects other values than
-    // 0x0303, but BoringSSL still accepts them, and so does this server.
-    // RFC 8446 §4.1.2: the only compression method is null.
+    // RFC 8446 §4.2.1: beside supported_versions a server ignores legacy_version. RFC 9846 §4.2.2 rejects
+    // other values than 0x0303, but BoringSSL still accepts them, and so does this server. RFC 8446 §4.1.2:
+    // the only compression method is null.
     if hello.compression_methods() != [0] {
         return Err(PeerMisbehaved::IllegalParameter(What::LegacyCompressionMethods).into());
     }
@@ -237,7 +237,8 @@ pub(super) struct Search {
     pub(super) spent: Option<Spent>,
 }
 
-/// Works through the look-ups until one yields a usable PSK. Without one, the server authenticates by certificate.
+/// Works through the look-ups until one yields a usable PSK. Without one, the server authenticates by
+/// certificate.
 fn find_psk(cx: &mut Cx<'_>, mut search: Search) -> Result<Step, Error> {
     let Some(candidate) = search.candidates.pop() else {
         let missing = search.missing.clone();
@@ -326,7 +327,8 @@ fn weigh(
 pub(super) type AfterOrigin =
     Box<dyn FnOnce(&mut Cx<'_>, Option<Box<Session>>) -> Result<Step, Error> + Send + Sync>;
 
-/// Rejects a session if the external PSK from which it stems was removed or replaced, or if its client now needs a stronger profile.
+/// Rejects a session if the external PSK from which it stems was removed or replaced, or if its client now
+/// needs a stronger profile.
 pub(super) fn check_origin(
     cx: &mut Cx<'_>,
     config: Arc<ServerConfig>,
@@ -374,7 +376,8 @@ pub(crate) struct FoundPsk {
 }
 
 impl FoundPsk {
-    /// The external PSK that goes into the keys beside certificates, now or in the first handshake of a session.
+    /// The external PSK that goes into the keys beside certificates, now or in the first handshake of a
+    /// session.
     pub(super) fn beside(&self, config: &ServerConfig) -> Option<Box<PskIdentity>> {
         match &self.secret {
             PskSecret::Session(session) => session.beside.clone(),
@@ -386,7 +389,8 @@ impl FoundPsk {
         }
     }
 
-    /// The client that has this PSK, and when it last authenticated without resumption, in milliseconds since 1970.
+    /// The client that has this PSK, and when it last authenticated without resumption, in milliseconds
+    /// since 1970.
     pub(super) fn into_client(self, cx: &mut Cx<'_>, config: &ServerConfig) -> (Option<PeerIdentity>, u64) {
         match self.secret {
             PskSecret::External(psk) => {
@@ -433,7 +437,8 @@ impl PskSecret {
         }
     }
 
-    /// Whether the PSK fits a common suite and, for a session, is fresh and bound to these settings and this server name.
+    /// Whether the PSK fits a common suite and, for a session, is fresh and bound to these settings and this
+    /// server name.
     fn is_usable(&self, cx: &Cx<'_>, search: &Search) -> bool {
         let Search { config, hello, .. } = search;
         let bound = match self {
@@ -452,7 +457,8 @@ impl PskSecret {
     }
 }
 
-/// Whether a session is fresh, was made under the same trust and for the same server name, and may serve this profile.
+/// Whether a session is fresh, was made under the same trust and for the same server name, and may serve this
+/// profile.
 pub(super) fn is_good(cx: &Cx<'_>, config: &ServerConfig, session: &Session, hello: &ClientHello) -> bool {
     let name = server_name::of(hello).ok().flatten();
     session.is_fresh(cx.now)
@@ -473,8 +479,8 @@ pub(super) fn common_suite(
     config.profile.cipher_suites.iter().copied().filter(fits).find(|s| hello.cipher_suites.contains(&s.id))
 }
 
-/// The server's suite for a ClientHello that answers `retry`, if that is present. A profile that the caller has chosen after a
-/// HelloRetryRequest keeps the suite of that request, even if it prefers another one.
+/// The server's suite for a ClientHello that answers `retry`, if that is present. A profile that the caller
+/// has chosen after a HelloRetryRequest keeps the suite of that request, even if it prefers another one.
 fn suite_after(
     config: &ServerConfig,
     hello: &ClientHello,

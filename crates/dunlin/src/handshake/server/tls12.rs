@@ -96,7 +96,8 @@ impl Keep {
     fn found(config: &ServerConfig, hello: &ClientHello) -> Result<Self, Error> {
         let is_ticket =
             matches!(config.tickets.kind, TicketKind::Stateless(_)) && !session_ticket::of(hello)?.is_empty();
-        // RFC 5077 §3.4: next to a ticket the client chooses the session ID, which may be the ID of another client's session.
+        // RFC 5077 §3.4: next to a ticket the client chooses the session ID, which may be the ID of another
+        // client's session.
         Ok(match <[u8; SESSION_NAME_LEN]>::try_from(hello.session_id()) {
             Ok(id) if !is_ticket => Self::Id(id),
             _ => Self::Ticket,
@@ -104,8 +105,8 @@ impl Keep {
     }
 }
 
-/// Handles the ClientHello of a TLS 1.2 handshake: looks for the client's session, or begins a full handshake. In a
-/// renegotiation, `previous` is the data of the previous handshake.
+/// Handles the ClientHello of a TLS 1.2 handshake: looks for the client's session, or begins a full
+/// handshake. In a renegotiation, `previous` is the data of the previous handshake.
 pub(in crate::handshake) fn client_hello(
     cx: &mut Cx<'_>,
     config: Arc<ServerConfig>,
@@ -166,8 +167,8 @@ fn resume_or_not(
     session: Option<Box<Session>>,
 ) -> Result<Step, Error> {
     let good = session.filter(|s| is_good(cx, &config, s, &hello));
-    // RFC 7627 §5.3: every stored session used the extended master secret. Without the extension "the server MUST abort the
-    // abbreviated handshake".
+    // RFC 7627 §5.3: every stored session used the extended master secret. Without the extension "the server
+    // MUST abort the abbreviated handshake".
     if good.is_some() && !extended_master_secret::is_offered(&hello) {
         return Err(PeerIncompatible::ExtendedMasterSecret.into());
     }
@@ -440,8 +441,8 @@ fn hello_done(cx: &mut Cx<'_>, mut handshake: Handshake, exchange: ServerSide) -
 fn certificate_request(config: &ServerConfig) -> Tls12CertificateRequest {
     let profile = &config.profile;
     let mut schemes = profile.signature_schemes.clone();
-    // RFC 5246 §7.4.4: the list has at least one scheme. If none of the profile's schemes fits TLS 1.2, the server sends them
-    // anyway, and the client finds no match.
+    // RFC 5246 §7.4.4: the list has at least one scheme. If none of the profile's schemes fits TLS 1.2, the
+    // server sends them anyway, and the client finds no match.
     if schemes.iter().any(|scheme| has_scheme(*scheme)) {
         schemes.retain(|scheme| has_scheme(*scheme));
     }
@@ -526,8 +527,8 @@ impl AwaitAnswer for AwaitPsk {
     fn answer(self: Box<Self>, cx: &mut Cx<'_>, answer: Answer) -> Result<Step, Error> {
         let Self { handshake, exchange, identity, share } = *self;
         let Answer::Psk(psk) = answer else { return Err(Misuse::WrongAnswer.into()) };
-        // RFC 4279 §2: after an unknown identity the server continues with a random key. The handshake fails as with a wrong
-        // key, so the client cannot probe for identities.
+        // RFC 4279 §2: after an unknown identity the server continues with a random key. The handshake fails
+        // as with a wrong key, so the client cannot probe for identities.
         let provider = &handshake.config.profile.provider;
         let mut random = zeroize::Zeroizing::new([0; 32]);
         provider.random.fill(&mut *random)?;
@@ -586,8 +587,8 @@ impl ExpectMessage for ExpectCertificateVerify {
     }
 }
 
-/// Gives the transport the client's keys and waits for its Finished. The client's next record must be its ChangeCipherSpec.
-/// `sent` is the server's Finished, which it sends first in a resumption.
+/// Gives the transport the client's keys and waits for its Finished. The client's next record must be its
+/// ChangeCipherSpec. `sent` is the server's Finished, which it sends first in a resumption.
 fn expect_finished(
     cx: &mut Cx<'_>,
     handshake: Handshake,
@@ -616,7 +617,8 @@ impl ExpectMessage for ExpectFinished {
         let hash = handshake.transcript.current();
         let (_valid, client) = master.verify_finished(Side::Client, hash.as_ref(), body)?;
         handshake.transcript.add(&message);
-        // The client of a session was weighed before its session was resumed. A renegotiation changes no identity.
+        // The client of a session was weighed before its session was resumed. A renegotiation changes no
+        // identity.
         let is_known = sent.is_some() || handshake.previous.is_some();
         let config = &handshake.config;
         let question = if is_known { None } else { rank::question(cx, config, peer.as_ref())? };
@@ -642,7 +644,8 @@ struct Finished {
 }
 
 impl Finished {
-    /// The renegotiation to the profile `needed` of the client's identity, if there must be one and can be one.
+    /// The renegotiation to the profile `needed` of the client's identity, if there must be one and can be
+    /// one.
     fn target(&self, cx: &Cx<'_>, needed: &Arc<ServerConfig>) -> Result<Option<Target>, Error> {
         let Handshake { config, own, extended, secure, .. } = &self.handshake;
         let Some(client) = &self.peer else { return Ok(None) };
@@ -650,7 +653,8 @@ impl Finished {
         Target::of(cx, &first, needed)
     }
 
-    /// Sends the server's Finished if it is due, and begins the connection, perhaps with a renegotiation to `target`.
+    /// Sends the server's Finished if it is due, and begins the connection, perhaps with a renegotiation to
+    /// `target`.
     fn established(self, cx: &mut Cx<'_>, target: Option<Target>) -> Result<Step, Error> {
         let Self { mut handshake, master, peer, sent, client } = self;
         let server = match sent {

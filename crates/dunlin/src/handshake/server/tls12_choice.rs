@@ -1,4 +1,5 @@
-//! The TLS 1.2 server's choice of suite, group and credential, which depend on each other (RFC 5246 §7.4.2, RFC 8422 §5.1).
+//! The TLS 1.2 server's choice of suite, group and credential, which depend on each other (RFC 5246 §7.4.2,
+//! RFC 8422 §5.1).
 
 use crate::auth::Credential;
 use crate::auth::select;
@@ -36,8 +37,8 @@ impl Own {
     }
 }
 
-/// The server's first suite that the client also offers, and for which both sides have the necessary group and credential.
-/// The error explains why the last common suite failed.
+/// The server's first suite that the client also offers, and for which both sides have the necessary group
+/// and credential. The error explains why the last common suite failed.
 pub(super) fn choose(config: &ServerConfig, hello: &ClientHello) -> Result<Choice, Error> {
     let profile = &config.profile;
     let groups = key_share::groups(hello)?;
@@ -45,7 +46,8 @@ pub(super) fn choose(config: &ServerConfig, hello: &ClientHello) -> Result<Choic
     let suites = profile.tls12.iter().flat_map(|tls12| tls12.suites.iter().copied());
     for suite in suites.filter(|suite| hello.cipher_suites.contains(&suite.id)) {
         if suite.is_anonymous() && config.client_auth == ClientAuth::Required {
-            // RFC 5246 §7.4.4: an anonymous server may not request a certificate, and this server requires one.
+            // RFC 5246 §7.4.4: an anonymous server may not request a certificate, and this server requires
+            // one.
             continue;
         }
         if !has_key_for(config, suite) {

@@ -105,7 +105,8 @@ fn answer(
     let client_type = request.as_ref().filter(|request| !request.by_messages).map(|request| request.typ);
     let credential = own.as_ref().filter(|own| !own.choice.by_messages).map(|own| own.choice.index);
     let sends = cache::Sends { credential, request: None, client_type };
-    // docs/handshake-cache.md §5, rule 7: a handshake with a PSK uses nothing of the cache and stores nothing.
+    // docs/handshake-cache.md §5, rule 7: a handshake with a PSK uses nothing of the cache and stores
+    // nothing.
     let usage = if psk.is_some() { Use::Nothing } else { Use::Tls13 };
     let cache = cache::agree(cx, &config, hello, &sends, usage)?;
     if config.handshake_cache.is_some() {
@@ -192,8 +193,8 @@ fn answer(
     }
 }
 
-/// Removes a stored session, which resumes only once. This happens after the client has proven that it has the secret, so that
-/// no other client can remove the session.
+/// Removes a stored session, which resumes only once. This happens after the client has proven that it has
+/// the secret, so that no other client can remove the session.
 fn use_up(
     cx: &mut Cx<'_>,
     config: &ServerConfig,
@@ -250,8 +251,8 @@ fn authentication(
     })
 }
 
-/// Selects the server's credential for this client. draft-vesco-vcauthtls: a client that accepts verifiable credentials lists the
-/// methods of identifiers that it resolves.
+/// Selects the server's credential for this client. draft-vesco-vcauthtls: a client that accepts verifiable
+/// credentials lists the methods of identifiers that it resolves.
 fn own_certificate(config: &ServerConfig, hello: &ClientHello) -> Result<OwnCertificate, Error> {
     let demands = Demands::of_client(hello, config)?;
     let choice = match demands.choose(&config.profile, &SignatureScheme::signs_for_servers) {

@@ -10,7 +10,8 @@ use crate::error::Error;
 use crate::record::protect::{self, RecordKey};
 use crate::wire::{ContentType, ProtocolVersion};
 
-/// Appends the sealed record with this sequence number to `out`. With a connection ID, the record encrypts its content type.
+/// Appends the sealed record with this sequence number to `out`. With a connection ID, the record encrypts
+/// its content type.
 pub(super) fn seal(
     key: &RecordKey,
     sealing: &Sealing<'_>,
@@ -51,8 +52,8 @@ pub(super) fn open(key: &RecordKey, header: &Header, record: &mut [u8]) -> Resul
     Ok(header.len() + range.start..header.len() + range.end)
 }
 
-/// The additional data of a record (RFC 6347 §4.1.2.1), or of one with a connection ID (RFC 9146 §5.3). `header` is type and
-/// version, `len` the length of the plaintext.
+/// The additional data of a record (RFC 6347 §4.1.2.1), or of one with a connection ID (RFC 9146 §5.3).
+/// `header` is type and version, `len` the length of the plaintext.
 fn additional_data(
     number: u64,
     header: [u8; 3],

@@ -13,10 +13,12 @@ use crate::wire::What;
 /// The number of ciphertext bytes from which the mask of the record number is derived (RFC 9147 §4.2.3).
 const SAMPLE_LEN: usize = 16;
 
-/// The shortest body of a record whose number can be unmasked. Shorter ones are not authentic (RFC 9147 §4.2.3).
+/// The shortest body of a record whose number can be unmasked. Shorter ones are not authentic (RFC 9147
+/// §4.2.3).
 pub(super) const MIN_BODY: usize = SAMPLE_LEN;
 
-/// Appends the sealed record with this number to `out`. Without full headers, the last record of a datagram has no length field.
+/// Appends the sealed record with this number to `out`. Without full headers, the last record of a datagram
+/// has no length field.
 pub(super) fn seal(
     key: &RecordKey,
     masks: &dyn RecordNumberKey,
@@ -52,8 +54,8 @@ pub(super) fn seal(
     Ok(())
 }
 
-/// Opens a whole record in place; returns its number and the position of the inner plaintext. The number must be close to
-/// `expected`.
+/// Opens a whole record in place; returns its number and the position of the inner plaintext. The number must
+/// be close to `expected`.
 pub(super) fn open(
     key: &RecordKey,
     masks: &dyn RecordNumberKey,

@@ -11,8 +11,9 @@ use crate::message::connection_ids::Usage;
 use crate::settings::{ConnectionIds, MAX_INTERFACES};
 use crate::wire::{HandshakeType, What};
 
-/// The most IDs of this side that are valid at one time, besides one that the peer must use at once: one for each interface, as many spare
-/// ones, and some that the peer has left. An ID that the peer left long ago makes room for a further one.
+/// The most IDs of this side that are valid at one time, besides one that the peer must use at once: one for
+/// each interface, as many spare ones, and some that the peer has left. An ID that the peer left long ago
+/// makes room for a further one.
 pub(super) const MAX_OWN_IDS: usize = 12;
 /// The most spare IDs of the peer that this side keeps.
 pub(super) const MAX_SPARE_IDS: usize = 8;
@@ -115,9 +116,9 @@ impl OwnIds {
         self.ids.iter().filter(|id| **id != self.latest && !self.left.contains(id)).count()
     }
 
-    /// Drops an ID that the peer probably uses no more: the one that it has left first, or else the oldest unused one that is older than
-    /// the one in use. The latest [`MAX_KEPT_IDS`] that it has left stay, because it may keep them for other addresses and return to them.
-    /// `false` if there is none.
+    /// Drops an ID that the peer probably uses no more: the one that it has left first, or else the oldest
+    /// unused one that is older than the one in use. The latest [`MAX_KEPT_IDS`] that it has left stay,
+    /// because it may keep them for other addresses and return to them. `false` if there is none.
     fn make_room(&mut self) -> bool {
         let mut left = self.left.iter().filter(|left| **left != self.latest && self.ids.contains(left));
         let at = match left.next() {
@@ -130,8 +131,9 @@ impl OwnIds {
         at.and_then(|at| self.ids.remove(at)).is_some()
     }
 
-    /// Issues new ones. An ID that the peer left long ago makes room. Without room it issues fewer, since the peer may still use
-    /// each of the others (RFC 9147 §9). There is room for one that it must use at once, unless it has not used the previous one of this kind yet.
+    /// Issues new ones. An ID that the peer left long ago makes room. Without room it issues fewer, since the
+    /// peer may still use each of the others (RFC 9147 §9). There is room for one that it must use at once,
+    /// unless it has not used the previous one of this kind yet.
     pub(super) fn issue(&mut self, count: u8, usage: Usage) -> Result<Vec<Vec<u8>>, Error> {
         let Some(issuer) = self.issuer.clone().filter(|_| self.are_used()) else { return Ok(Vec::new()) };
         let most = MAX_OWN_IDS + usize::from(usage == Usage::Immediate);
@@ -319,7 +321,8 @@ mod tests {
         assert!(own.left.len() <= MAX_OWN_IDS);
     }
 
-    /// Otherwise the IDs that the peer leaves after the thaw would go first, and it may keep them for another interface.
+    /// Otherwise the IDs that the peer leaves after the thaw would go first, and it may keep them for another
+    /// interface.
     #[test]
     fn a_thawed_side_drops_the_ids_first_that_the_peer_has_left() {
         let issuer = |first: u8| Some(Arc::new(Counter(first.into())) as Arc<dyn ConnectionIds>);

@@ -1,13 +1,16 @@
-//! The copies that a server sends to a client that sends its own records over several interfaces ([`crate::Multihoming::duplicated`]).
+//! The copies that a server sends to a client that sends its own records over several interfaces
+//! ([`crate::Multihoming::duplicated`]).
 //!
-//! Nothing negotiates them: second copies of several records, from another address than the first, show that the client sends over both.
+//! Nothing negotiates them: second copies of several records, from another address than the first, show that
+//! the client sends over both.
 //!
-//! * After [`COPIES`] of them the server challenges the other address (RFC 9853 §5.1). It gets at most [`MAX_AMPLIFICATION`] times the bytes of the records that
-//!   came from it, and no copy before its answer.
-//! * From then on, everything that the server sends over the present path leaves over the other one, too. The present path stays
-//!   what it is: only a path check changes it.
-//! * A path is stale, and gets nothing more, once none of the client's latest [`RECENT`] records has come over it, or nothing for
-//!   [`STALE_AFTER`]. Each record counts once for each path, so nobody can keep a path alive by repeating one.
+//! * After [`COPIES`] of them the server challenges the other address (RFC 9853 §5.1). It gets at most
+//!   [`MAX_AMPLIFICATION`] times the bytes of the records that came from it, and no copy before its answer.
+//! * From then on, everything that the server sends over the present path leaves over the other one, too. The
+//!   present path stays what it is: only a path check changes it.
+//! * A path is stale, and gets nothing more, once none of the client's latest [`RECENT`] records has come
+//!   over it, or nothing for [`STALE_AFTER`]. Each record counts once for each path, so nobody can keep a
+//!   path alive by repeating one.
 
 use alloc::vec::Vec;
 use core::time::Duration;
@@ -30,11 +33,12 @@ const MAX_OTHERS: usize = MAX_INTERFACES - 1;
 /// How many of the client's latest records count as copies, and keep a path from being stale.
 const RECENT: u64 = 32;
 
-/// The records of which a copy must have come over a path before the server challenges it. A single one is more likely to be an attacker's
-/// or the network's.
+/// The records of which a copy must have come over a path before the server challenges it. A single one is
+/// more likely to be an attacker's or the network's.
 const COPIES: usize = 3;
 
-/// The time without a record after which a path is stale. RFC 4787 §4.3: a NAT may give its address to another host after two minutes.
+/// The time without a record after which a path is stale. RFC 4787 §4.3: a NAT may give its address to
+/// another host after two minutes.
 const STALE_AFTER: Duration = Duration::from_secs(120);
 
 /// Another path to the client.
@@ -46,7 +50,8 @@ struct Other {
     /// The records of which a second copy came, and the highest number of one.
     copies: usize,
     copied: RecordNumber,
-    /// The bytes of authentic records that came over it while no check counted them, and of what was sent before it was valid.
+    /// The bytes of authentic records that came over it while no check counted them, and of what was sent
+    /// before it was valid.
     received: usize,
     sent: usize,
     /// The cookies of the challenges so far, and when the latest one was sent.
@@ -181,7 +186,8 @@ impl Paths {
         self.others.heard(now, newest, heard, is_counted, wait);
     }
 
-    /// Takes note of a further copy of a record. Returns a challenge, of `len` bytes, to send over another path that the client uses.
+    /// Takes note of a further copy of a record. Returns a challenge, of `len` bytes, to send over another
+    /// path that the client uses.
     fn copied(&mut self, heard: &Heard, len: usize) -> Result<Challenge, Error> {
         let newest = self.others.newest();
         let is_recent =

@@ -14,11 +14,13 @@ use crate::wire::{ContentType, Reader, Writer};
 
 /// The keys of one epoch and direction.
 ///
-/// An expanded key takes up to a kilobyte, which adds up in a server with many idle connections. So a connection can rest: it then
-/// keeps only the keys of the schedule, and expands them again for the next record.
+/// An expanded key takes up to a kilobyte, which adds up in a server with many idle connections. So a
+/// connection can rest: it then keeps only the keys of the schedule, and expands them again for the next
+/// record.
 pub(crate) struct EpochKey {
     record: RecordKey,
-    /// The key that masks record numbers. `None` in DTLS 1.2, which shows them, and while the connection rests.
+    /// The key that masks record numbers. `None` in DTLS 1.2, which shows them, and while the connection
+    /// rests.
     number: Option<Box<dyn RecordNumberKey>>,
     keys: Box<TrafficKeys>,
     algorithm: AeadAlgorithm,
@@ -58,7 +60,8 @@ impl EpochKey {
         self.keys.freeze(w);
     }
 
-    /// Reads the output of [`Self::freeze`]. The keys rest: a server that thaws many associations expands those that it uses.
+    /// Reads the output of [`Self::freeze`]. The keys rest: a server that thaws many associations expands
+    /// those that it uses.
     pub(super) fn thaw(r: &mut Reader<'_>, (aead, form): Kind) -> Result<Self, Error> {
         let keys = TrafficKeys::thaw(r, aead, form)?;
         let (record, algorithm) = (RecordKey::resting(&keys), aead.algorithm());
@@ -90,7 +93,8 @@ impl EpochKey {
         self.keys.form == RecordForm::Tls13
     }
 
-    /// The most bytes that a record has beside its content, without its connection ID: header, explicit nonce, type and tag.
+    /// The most bytes that a record has beside its content, without its connection ID: header, explicit
+    /// nonce, type and tag.
     pub(super) fn overhead(&self, has_id: bool) -> usize {
         let (header, has_type) = match self.is_tls13() {
             true => (header13::MAX_LEN, true),
@@ -99,7 +103,8 @@ impl EpochKey {
         header + usize::from(has_type) + self.record.tag_len()
     }
 
-    /// As [`Self::overhead`], for the last record of a datagram. In DTLS 1.3 that has no length field unless headers are full.
+    /// As [`Self::overhead`], for the last record of a datagram. In DTLS 1.3 that has no length field unless
+    /// headers are full.
     pub(super) fn overhead_of_last(&self, has_id: bool, is_full: bool) -> usize {
         self.overhead(has_id) - if self.is_tls13() && !is_full { 2 } else { 0 }
     }
@@ -146,8 +151,8 @@ impl EpochKey {
         Ok(number)
     }
 
-    /// Opens a whole record of DTLS 1.3 in place; returns its number and the position of its inner plaintext. The number must be
-    /// close to `expected`.
+    /// Opens a whole record of DTLS 1.3 in place; returns its number and the position of its inner plaintext.
+    /// The number must be close to `expected`.
     pub(crate) fn open13(
         &self,
         expected: u64,

@@ -1,4 +1,5 @@
-//! The record layer of an association that continues elsewhere: in another process, or after a planned restart.
+//! The record layer of an association that continues elsewhere: in another process, or after a planned
+//! restart.
 
 use alloc::collections::VecDeque;
 use core::net::{IpAddr, SocketAddr, SocketAddrV6};
@@ -18,11 +19,12 @@ use crate::sync::Arc;
 use crate::time::Instant;
 use crate::wire::{ExtensionType, Reader, What, Writer};
 
-/// How far record numbers skip ahead. So they differ from those of records that were sealed before the association was frozen, or by a
-/// process that went on after freezing. They do not differ between two thaws of the same bytes.
+/// How far record numbers skip ahead. So they differ from those of records that were sealed before the
+/// association was frozen, or by a process that went on after freezing. They do not differ between two thaws
+/// of the same bytes.
 ///
-/// RFC 9147 §4.2.2: the peer reconstructs a number from its lower 16 bits, so several skips in a row, whose records were all lost, must
-/// stay below 2^15.
+/// RFC 9147 §4.2.2: the peer reconstructs a number from its lower 16 bits, so several skips in a row, whose
+/// records were all lost, must stay below 2^15.
 pub(super) const SKIP: u64 = 1 << 10;
 
 /// The caller's part of a thawed connection.
@@ -44,9 +46,10 @@ impl Datagram {
     /// Checks that no message is on its way.
     ///
     /// # Errors
-    /// [`Misuse::FlightWaits`] in three cases: output waits; a message of this side waits for its ACK, and the thawed connection could not
-    /// repeat it; or a message of the peer is incomplete, and the peer does not repeat the part that was acknowledged.
-    /// [`Misuse::NotSupported`] for an association with a port of its own ([`crate::PortScheme`]), which belongs to this process.
+    /// [`Misuse::FlightWaits`] in three cases: output waits; a message of this side waits for its ACK, and
+    /// the thawed connection could not repeat it; or a message of the peer is incomplete, and the peer does
+    /// not repeat the part that was acknowledged. [`Misuse::NotSupported`] for an association with a port of
+    /// its own ([`crate::PortScheme`]), which belongs to this process.
     pub(crate) fn check_settled(&mut self) -> Result<(), Error> {
         if !self.ports.are_portable() {
             return Err(Misuse::NotSupported(What::Extension(ExtensionType::ASSOCIATION_PORT)).into());

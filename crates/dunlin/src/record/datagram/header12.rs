@@ -1,4 +1,5 @@
-//! The header of DTLS 1.2 (RFC 6347 §4.1), which DTLS 1.3 uses for unprotected records (`DTLSPlaintext`, RFC 9147 §4):
+//! The header of DTLS 1.2 (RFC 6347 §4.1), which DTLS 1.3 uses for unprotected records (`DTLSPlaintext`, RFC
+//! 9147 §4):
 //!
 //! ```text
 //! ContentType type; ProtocolVersion version; uint16 epoch; uint48 sequence_number; uint16 length;
@@ -23,7 +24,8 @@ pub(super) const MAX_SEQUENCE: u64 = (1 << 48) - 1;
 /// A header as received. It is not authentic before the record is open.
 pub(super) struct Header {
     pub(super) typ: ContentType,
-    /// The version is checked as additional data only: RFC 9147 §4 says that it "MUST be ignored for all purposes".
+    /// The version is checked as additional data only: RFC 9147 §4 says that it "MUST be ignored for all
+    /// purposes".
     version: [u8; 2],
     pub(super) epoch: u64,
     pub(super) sequence: u64,
@@ -49,7 +51,8 @@ impl Header {
         )
     }
 
-    /// The header at the front of `bytes`; `None` if it is incomplete. Connection IDs of this side have `id_len` bytes.
+    /// The header at the front of `bytes`; `None` if it is incomplete. Connection IDs of this side have
+    /// `id_len` bytes.
     pub(super) fn read(bytes: &[u8], id_len: usize) -> Option<Self> {
         let [typ, v0, v1, e0, e1, s0, s1, s2, s3, s4, s5] = *bytes.first_chunk::<LENGTH_AT>()?;
         let typ = ContentType(typ);
@@ -87,8 +90,9 @@ pub(super) const fn number(epoch: u64, sequence: u64) -> u64 {
     epoch << 48 | sequence
 }
 
-/// The version in records with a ClientHello before the server has chosen a version. RFC 9147 §4 allows it for compatibility with
-/// servers that know only DTLS 1.0, except after a HelloRetryRequest. A HelloVerifyRequest chooses no version (RFC 6347 §4.2.1).
+/// The version in records with a ClientHello before the server has chosen a version. RFC 9147 §4 allows it
+/// for compatibility with servers that know only DTLS 1.0, except after a HelloRetryRequest. A
+/// HelloVerifyRequest chooses no version (RFC 6347 §4.2.1).
 const FIRST_VERSION: ProtocolVersion = ProtocolVersion::DTLS1_0;
 
 /// Appends an unprotected record. `is_initial` says that no version is chosen yet.
@@ -112,7 +116,8 @@ pub(super) fn write_plain(
     Ok(())
 }
 
-/// Appends a header. A body of `length` bytes follows it. `id` is empty except in records of the type tls12_cid.
+/// Appends a header. A body of `length` bytes follows it. `id` is empty except in records of the type
+/// tls12_cid.
 pub(super) fn write(
     typ: ContentType,
     (epoch, sequence): (u64, u64),

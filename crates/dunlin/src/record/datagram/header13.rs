@@ -24,8 +24,9 @@ const EPOCH: u8 = 0b0000_0011;
 /// The longest header without its connection ID, in bytes: flags, 16 bits of the number, length.
 pub(super) const MAX_LEN: usize = 5;
 
-/// The sender writes numbers below this in 8 bits. The receiver then expects a number from 0 to 128, whatever got lost, and
-/// the closest number with these bits is the right one. Later numbers need 16 bits to survive a long loss.
+/// The sender writes numbers below this in 8 bits. The receiver then expects a number from 0 to 128, whatever
+/// got lost, and the closest number with these bits is the right one. Later numbers need 16 bits to survive a
+/// long loss.
 pub(super) const SHORT_NUMBERS: u64 = 128;
 
 /// A header as on the wire, without the record number, which is masked there.
@@ -43,8 +44,8 @@ impl Header {
         first & FIXED_MASK == FIXED
     }
 
-    /// The header at the front of `bytes`; `None` if it is incomplete, or has a connection ID although this side has none.
-    /// Connection IDs of this side have `id_len` bytes.
+    /// The header at the front of `bytes`; `None` if it is incomplete, or has a connection ID although this
+    /// side has none. Connection IDs of this side have `id_len` bytes.
     pub(crate) fn read(bytes: &[u8], id_len: usize) -> Option<Self> {
         let flags = *bytes.first()?;
         let has_id = flags & CONNECTION_ID != 0;
@@ -60,8 +61,9 @@ impl Header {
         Some(Self { length: Some(usize::from(u16::from_be_bytes([*a, *b]))), ..header })
     }
 
-    /// Appends the header of the record with this number, unmasked. The last record of a datagram has no length. With `is_long`, the
-    /// number has 16 bits even if 8 would do. `id` is the peer's connection ID, or empty.
+    /// Appends the header of the record with this number, unmasked. The last record of a datagram has no
+    /// length. With `is_long`, the number has 16 bits even if 8 would do. `id` is the peer's connection ID,
+    /// or empty.
     pub(super) fn write(
         (epoch, number): (u64, u64),
         is_long: bool,

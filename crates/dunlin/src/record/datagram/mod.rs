@@ -71,10 +71,11 @@ use send::{Output, Sender};
 #[cfg(feature = "association-ports")]
 pub(crate) use spent::MAX_SPENT_KEYS;
 
-/// The connection ID in the first record of a datagram, if this record has one. It is the receiver's, whose IDs have `len` bytes: a
-/// record does not say how long its ID is. Anyone can have sent the datagram.
+/// The connection ID in the first record of a datagram, if this record has one. It is the receiver's, whose
+/// IDs have `len` bytes: a record does not say how long its ID is. Anyone can have sent the datagram.
 ///
-/// A caller with several sockets or machines uses it to find the one that has the association ([`crate::NodeIds`]).
+/// A caller with several sockets or machines uses it to find the one that has the association
+/// ([`crate::NodeIds`]).
 pub fn connection_id(datagram: &[u8], len: usize) -> Option<&[u8]> {
     let id = match header12::Header::begins_with(*datagram.first()?) {
         true => header12::Header::read(datagram, len)?.id(datagram),
@@ -83,8 +84,8 @@ pub fn connection_id(datagram: &[u8], len: usize) -> Option<&[u8]> {
     Some(id).filter(|id| !id.is_empty())
 }
 
-/// The length of the record at the front of `bytes`, from its header alone; `None` if it is not a record. Connection IDs of this
-/// side have `id_len` bytes.
+/// The length of the record at the front of `bytes`, from its header alone; `None` if it is not a record.
+/// Connection IDs of this side have `id_len` bytes.
 fn record_len(bytes: &[u8], id_len: usize) -> Option<usize> {
     let first = *bytes.first()?;
     if header12::Header::begins_with(first) {
@@ -99,19 +100,20 @@ fn record_len(bytes: &[u8], id_len: usize) -> Option<usize> {
 
 /// The epoch of early data (RFC 9147 §6.1), which this engine neither offers nor accepts.
 const EARLY_EPOCH: u64 = 1;
-/// The epoch of the handshake (RFC 9147 §6.1). Epoch 0 is unprotected, and application data begins in epoch 3.
+/// The epoch of the handshake (RFC 9147 §6.1). Epoch 0 is unprotected, and application data begins in
+/// epoch 3.
 const HANDSHAKE_EPOCH: u64 = 2;
 
-/// The most datagrams in the output. Beyond it, the sender rejects data and delays ACKs, so that a slow transport does not
-/// make the output grow.
+/// The most datagrams in the output. Beyond it, the sender rejects data and delays ACKs, so that a slow
+/// transport does not make the output grow.
 const MAX_WAITING_DATAGRAMS: usize = 64;
 
 /// The answers to challenges for which the output has room beyond that (RFC 9853 §5.4).
 const MAX_WAITING_ANSWERS: usize = 8;
 
-/// The amplification limit. Until a client has proven that it receives at its address, a server sends there at most this many
-/// times the bytes that it has received from there. So retransmissions to a forged address do not become an attack on its owner
-/// (RFC 9000 §8.1 has the same factor).
+/// The amplification limit. Until a client has proven that it receives at its address, a server sends there
+/// at most this many times the bytes that it has received from there. So retransmissions to a forged address
+/// do not become an attack on its owner (RFC 9000 §8.1 has the same factor).
 const MAX_AMPLIFICATION: usize = 3;
 
 const _: () = assert!(
@@ -120,8 +122,8 @@ const _: () = assert!(
             >= header12::LEN + EXPLICIT_NONCE_LEN + crate::crypto::MAX_TAG_LEN + fragment::MIN_ROOM
 );
 
-/// How long a connection of an endpoint keeps its keys expanded without a datagram, and a server parts of messages. To expand the keys
-/// again takes about a microsecond.
+/// How long a connection of an endpoint keeps its keys expanded without a datagram, and a server parts of
+/// messages. To expand the keys again takes about a microsecond.
 const REST_AFTER: Duration = Duration::from_secs(60);
 
 /// The retransmissions of a flight without an answer after which an unprotected alert counts.
@@ -130,8 +132,8 @@ const REPEATS_BEFORE_ALERT: u32 = 2;
 /// The losses of a flight after which its datagrams get smaller.
 const REPEATS_BEFORE_SMALLER: u32 = 2;
 
-/// The number of discarded records or datagrams by reason (RFC 9147 §4.5.2). A bad record is not an error in DTLS, because any
-/// host can send one.
+/// The number of discarded records or datagrams by reason (RFC 9147 §4.5.2). A bad record is not an error in
+/// DTLS, because any host can send one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Discarded {
@@ -174,7 +176,8 @@ pub struct Datagram {
     gave_up: bool,
     /// How often the timer has expired since the peer acknowledged something.
     repeats: u32,
-    /// How often the flight was not answered since then: the timer has expired, or the peer has repeated its own.
+    /// How often the flight was not answered since then: the timer has expired, or the peer has repeated its
+    /// own.
     losses: u32,
     /// When this side has last sent its messages again because the peer repeated its own.
     repeated_at: Option<Instant>,
@@ -234,7 +237,8 @@ impl Datagram {
         }
     }
 
-    /// A server that has perhaps demanded cookies before, of which it keeps nothing. Its first message may be a later ClientHello.
+    /// A server that has perhaps demanded cookies before, of which it keeps nothing. Its first message may be
+    /// a later ClientHello.
     pub(crate) fn forgetful(mut self) -> Self {
         self.receiver.forget();
         self
@@ -271,7 +275,8 @@ impl Datagram {
         self.paths.present()
     }
 
-    /// Sends over this socket or interface of the caller from now on, under a spare connection ID of the peer, if there is one.
+    /// Sends over this socket or interface of the caller from now on, under a spare connection ID of the
+    /// peer, if there is one.
     pub(crate) fn set_local(&mut self, local: Local) {
         self.sender.fix_output(self.paths.present());
         self.sender.ids.advance();
@@ -286,8 +291,9 @@ impl Datagram {
         self.sender.max_data()
     }
 
-    /// Takes a datagram, which came over the path `from`. One from another address than the peer's can be authentic only if connection
-    /// IDs say which connection it belongs to (RFC 9146 §6), or if the settings let the connection follow its peer anywhere.
+    /// Takes a datagram, which came over the path `from`. One from another address than the peer's can be
+    /// authentic only if connection IDs say which connection it belongs to (RFC 9146 §6), or if the settings
+    /// let the connection follow its peer anywhere.
     pub(crate) fn push(&mut self, now: Instant, from: Path, datagram: &[u8]) {
         let mut from = from.without_flow();
         if self.side == Side::Client {
@@ -308,7 +314,8 @@ impl Datagram {
         self.receiver.push(from, datagram);
     }
 
-    /// When the latest authentic record arrived, or when the association was thawed; and how long before that none had arrived.
+    /// When the latest authentic record arrived, or when the association was thawed; and how long before that
+    /// none had arrived.
     pub(crate) fn heard_at(&self) -> (Instant, Duration) {
         self.receiver.heard_at()
     }
@@ -352,8 +359,8 @@ impl Datagram {
         self.receiver.ids.issued()
     }
 
-    /// Takes the next datagram to transmit, and its path. Timers start after the last one, so that they do not include the time that
-    /// datagrams wait for a slow network.
+    /// Takes the next datagram to transmit, and its path. Timers start after the last one, so that they do
+    /// not include the time that datagrams wait for a slow network.
     pub(crate) fn transmit(&mut self, now: Instant) -> Option<(Path, Vec<u8>)> {
         let output = self.sender.transmit();
         if self.sender.is_drained() {
@@ -390,9 +397,9 @@ impl Datagram {
         }
     }
 
-    /// Limits the time for which this side keeps parts of messages after the handshake. At its end, a server has given the rest of its
-    /// tickets up, if its timeouts are those of this side. A client sends again what was dropped, so a server keeps the parts no longer
-    /// than the keys of an association that rests.
+    /// Limits the time for which this side keeps parts of messages after the handshake. At its end, a server
+    /// has given the rest of its tickets up, if its timeouts are those of this side. A client sends again
+    /// what was dropped, so a server keeps the parts no longer than the keys of an association that rests.
     fn limit_parts(&mut self) {
         let limit = match self.side {
             Side::Client => self.backoff.give_up(),
@@ -422,8 +429,8 @@ impl Datagram {
         }
     }
 
-    /// Whether this side should acknowledge a part of the peer's flight. RFC 9147 §7.1: a client that has received the ServerHello
-    /// and nothing after it sends an empty ACK.
+    /// Whether this side should acknowledge a part of the peer's flight. RFC 9147 §7.1: a client that has
+    /// received the ServerHello and nothing after it sends an empty ACK.
     fn owes_ack(&self) -> bool {
         // The ACK of a part may get lost. A patient connection leaves it to the peer to send the part again.
         let again = !self.complete && !self.backoff.is_patient();
@@ -433,23 +440,25 @@ impl Datagram {
         self.protocol().has_acks() && may_ack && (self.receiver.owes_ack(again) || lacks_rest)
     }
 
-    /// Whether ACKs may wait for the timer: those after the handshake, if the settings say so. A server acknowledges the client's last
-    /// flight at once.
+    /// Whether ACKs may wait for the timer: those after the handshake, if the settings say so. A server
+    /// acknowledges the client's last flight at once.
     const fn may_delay_acks(&self) -> bool {
         self.complete
             && self.backoff.is_patient()
             && (self.has_acknowledged || matches!(self.side, Side::Client))
     }
 
-    /// The latest numbers for a patient connection's ACK, which is a single record. Earlier ACKs may have had them, too.
+    /// The latest numbers for a patient connection's ACK, which is a single record. Earlier ACKs may have had
+    /// them, too.
     fn latest_acks(&mut self) -> Vec<RecordNumber> {
         let most = self.sender.numbers_per_ack();
         let numbers = self.receiver.owed_acks();
         numbers.get(numbers.len().saturating_sub(most)..).unwrap_or_default().to_vec()
     }
 
-    /// Acknowledges the part of the peer's flight that has arrived. The ACK may get lost, and a server that has received nothing
-    /// protected may have to wait for it. So this side repeats it until the rest arrives.
+    /// Acknowledges the part of the peer's flight that has arrived. The ACK may get lost, and a server that
+    /// has received nothing protected may have to wait for it. So this side repeats it until the rest
+    /// arrives.
     fn acknowledge_part(&mut self) -> Result<(), Error> {
         if self.complete && self.backoff.is_patient() {
             let numbers = self.latest_acks();
@@ -462,8 +471,9 @@ impl Datagram {
         self.sender.acknowledge(self.receiver.owed_acks())
     }
 
-    /// Whether a HelloRetryRequest or HelloVerifyRequest is the latest flight. Neither has a timer (RFC 9147 §5.1, RFC 6347
-    /// §4.2.4). A DTLS 1.3 server that has sent anything else has also sent protected messages.
+    /// Whether a HelloRetryRequest or HelloVerifyRequest is the latest flight. Neither has a timer (RFC 9147
+    /// §5.1, RFC 6347 §4.2.4). A DTLS 1.3 server that has sent anything else has also sent protected
+    /// messages.
     fn awaits_second_hello(&self) -> bool {
         self.side == Side::Server
             && self.protocol().has_acks()
@@ -471,8 +481,8 @@ impl Datagram {
             && self.sender.outstanding_epochs().all(|epoch| epoch == 0)
     }
 
-    /// Whether the outstanding messages are the last flight of a DTLS 1.2 handshake. It has no answer and no timer, and leaves again
-    /// when the peer repeats its own flight (RFC 6347 §4.2.4).
+    /// Whether the outstanding messages are the last flight of a DTLS 1.2 handshake. It has no answer and no
+    /// timer, and leaves again when the peer repeats its own flight (RFC 6347 §4.2.4).
     fn keeps_last_flight(&self) -> bool {
         self.complete && !self.protocol().has_acks()
     }
@@ -519,7 +529,8 @@ impl Datagram {
         Ok(())
     }
 
-    /// Stops the retransmissions, because the peer has acknowledged something. If messages remain, the timer starts again.
+    /// Stops the retransmissions, because the peer has acknowledged something. If messages remain, the timer
+    /// starts again.
     fn progress(&mut self) {
         self.timers.stop(Timer::Retransmit);
         self.timers.stop(Timer::GiveUp);
@@ -535,8 +546,8 @@ impl Datagram {
         }
     }
 
-    /// The bytes that retransmissions may still take. They are unlimited once the peer has proven that it receives at its address.
-    /// A client knows the address of its server.
+    /// The bytes that retransmissions may still take. They are unlimited once the peer has proven that it
+    /// receives at its address. A client knows the address of its server.
     fn budget(&self) -> usize {
         match self.side == Side::Client || self.is_address_proven || self.receiver.is_authentic() {
             true => usize::MAX,
@@ -547,7 +558,8 @@ impl Datagram {
         }
     }
 
-    /// Sends the outstanding messages again, in at most `budget` bytes. A server without a budget waits for the next ClientHello.
+    /// Sends the outstanding messages again, in at most `budget` bytes. A server without a budget waits for
+    /// the next ClientHello.
     fn resend(&mut self, budget: usize) -> Result<(), Error> {
         if self.receiver.is_authentic() && !self.backoff.is_patient() {
             self.sender.peer_has_keys();
@@ -564,8 +576,8 @@ impl Datagram {
         Ok(())
     }
 
-    /// Sends all outstanding messages again, because the peer has repeated its own. Others can pretend that, so this side does it at
-    /// most four times in a timeout.
+    /// Sends all outstanding messages again, because the peer has repeated its own. Others can pretend that,
+    /// so this side does it at most four times in a timeout.
     fn repeat(&mut self) -> Result<(), Error> {
         let least = self.backoff.timeout() / 4;
         let is_recent = self.repeated_at.is_some_and(|at| self.now.since(at) < least);
@@ -575,13 +587,15 @@ impl Datagram {
         self.repeated_at = Some(self.now);
         let budget = self.budget();
         if budget < usize::MAX {
-            // The peer has received nothing of the flight, and the timer may send too little to find that out.
+            // The peer has received nothing of the flight, and the timer may send too little to find that
+            // out.
             self.lose();
         }
         self.resend(budget)
     }
 
-    /// Counts a flight that was not answered. RFC 9147 §4.4: after several, smaller datagrams may come through.
+    /// Counts a flight that was not answered. RFC 9147 §4.4: after several, smaller datagrams may come
+    /// through.
     fn lose(&mut self) {
         self.losses = self.losses.saturating_add(1);
         if self.losses.is_multiple_of(REPEATS_BEFORE_SMALLER) && !self.receiver.is_unforgeable() {
@@ -589,7 +603,8 @@ impl Datagram {
         }
     }
 
-    /// Gives up. A connection continues without an answer to tickets and KeyUpdates, but not without its handshake.
+    /// Gives up. A connection continues without an answer to tickets and KeyUpdates, but not without its
+    /// handshake.
     fn give_up(&mut self) -> Result<(), Error> {
         self.timers.stop(Timer::Retransmit);
         self.gave_up = true;
@@ -602,7 +617,8 @@ impl Datagram {
     /// Sends the outstanding messages again, because no answer came in time.
     fn retransmit(&mut self) -> Result<(), Error> {
         self.repeats = self.repeats.saturating_add(1);
-        // Nothing protects an alert before there are keys. It counts only if the peer sends nothing else for a while.
+        // Nothing protects an alert before there are keys. It counts only if the peer sends nothing else for
+        // a while.
         if let Some(alert) = self.receiver.plain_alert()
             && !self.receiver.is_authentic()
             && self.repeats >= REPEATS_BEFORE_ALERT
@@ -611,14 +627,15 @@ impl Datagram {
         }
         self.backoff.double();
         self.lose();
-        // A client of DTLS 1.2 can prove nothing before its Finished, except by a cookie. A limit would end handshakes over bad
-        // networks with servers that demand none, and the timer alone repeats little.
+        // A client of DTLS 1.2 can prove nothing before its Finished, except by a cookie. A limit would end
+        // handshakes over bad networks with servers that demand none, and the timer alone repeats little.
         let budget = if self.protocol().has_acks() { self.budget() } else { usize::MAX };
         self.resend(budget)
     }
 
-    /// Sends queued messages and ACKs. RFC 9147 §7: a flight during the handshake implicitly acknowledges the flight that it
-    /// answers. The client's last flight and later messages have no answer, so they need an ACK.
+    /// Sends queued messages and ACKs. RFC 9147 §7: a flight during the handshake implicitly acknowledges the
+    /// flight that it answers. The client's last flight and later messages have no answer, so they need an
+    /// ACK.
     fn flush(&mut self) -> Result<(), Error> {
         let mut numbers = Vec::new();
         if !self.complete {

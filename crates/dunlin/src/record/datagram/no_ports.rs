@@ -1,4 +1,5 @@
-//! Stands for `ports.rs` in a build without the feature `association-ports`: no association has a port of its own.
+//! Stands for `ports.rs` in a build without the feature `association-ports`: no association has a port of its
+//! own.
 #![allow(
     dead_code,
     clippy::unused_self,

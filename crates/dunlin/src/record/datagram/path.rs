@@ -1,10 +1,11 @@
-//! The paths of a connection: over which one this side sends, and whether the peer really is where its records seem to come from
-//! (RFC 9853, RFC 9146 §6).
+//! The paths of a connection: over which one this side sends, and whether the peer really is where its
+//! records seem to come from (RFC 9853, RFC 9146 §6).
 //!
-//! A newer authentic record from another address begins a check. The basic one sends a challenge there. The enhanced one first asks
-//! over the present path whether the peer has left it: an attacker who forwards copies of records faster than the true path cannot
-//! answer that. The peer's address changes once the answer to a challenge has come back from the new one. Until then the new address
-//! gets at most [`MAX_AMPLIFICATION`] times the bytes of the authentic records that came from it.
+//! A newer authentic record from another address begins a check. The basic one sends a challenge there. The
+//! enhanced one first asks over the present path whether the peer has left it: an attacker who forwards
+//! copies of records faster than the true path cannot answer that. The peer's address changes once the answer
+//! to a challenge has come back from the new one. Until then the new address gets at most
+//! [`MAX_AMPLIFICATION`] times the bytes of the authentic records that came from it.
 
 use crate::sync::Arc;
 use alloc::boxed::Box;
@@ -23,7 +24,8 @@ use crate::flight::timers::Timer;
 use crate::protocol::Side;
 use crate::settings::{Migration, PathCheck};
 
-/// The challenges of one stage of a check. RFC 9853 §5.3 asks for pauses between them, since they may get lost.
+/// The challenges of one stage of a check. RFC 9853 §5.3 asks for pauses between them, since they may get
+/// lost.
 pub(super) const CHALLENGES: u32 = 3;
 
 /// The number of checks of the peer's address so far, by outcome (RFC 9853 §7.1).
@@ -34,8 +36,8 @@ pub struct PathChecks {
     pub begun: u64,
     /// The peer answered from the new address, which counts from then on.
     pub moved: u64,
-    /// The peer is still at its present address: it said so, or sent something newer from there. A network that delivers copies over
-    /// another path can be an attack.
+    /// The peer is still at its present address: it said so, or sent something newer from there. A network
+    /// that delivers copies over another path can be an attack.
     pub stayed: u64,
     /// Nobody answered, before the check ended or a still newer address took its place.
     pub failed: u64,
@@ -46,7 +48,8 @@ pub(super) type Challenge = Option<(Path, PathMessage)>;
 
 pub(super) struct Paths {
     side: Side,
-    /// The path of everything that this side sends. The peer has proven, or the caller has named, the peer's address.
+    /// The path of everything that this side sends. The peer has proven, or the caller has named, the peer's
+    /// address.
     present: Path,
     check: Option<Box<Check>>,
     migration: Migration,
@@ -72,7 +75,8 @@ struct Check {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
-    /// The path is one over which the client sends copies, so a copy over the present path may follow. Nothing is asked yet.
+    /// The path is one over which the client sends copies, so a copy over the present path may follow.
+    /// Nothing is asked yet.
     Wait,
     /// The peer is asked over the present path whether it has left that path (RFC 9853 §5.2).
     Present,
@@ -109,8 +113,8 @@ impl Paths {
         self.random.clone()
     }
 
-    /// The path to the sender of a record that came over `path`. A client chooses its interface itself; a server answers where it was
-    /// asked.
+    /// The path to the sender of a record that came over `path`. A client chooses its interface itself; a
+    /// server answers where it was asked.
     const fn back(&self, path: Path) -> Path {
         match self.side {
             Side::Client => Path { peer: path.peer, ..self.present },
@@ -184,10 +188,12 @@ impl Paths {
         }
     }
 
-    /// The path of the next datagram, of `len` bytes, and one for a copy of it. `reserve` bytes of the budget stay for a challenge.
+    /// The path of the next datagram, of `len` bytes, and one for a copy of it. `reserve` bytes of the budget
+    /// stay for a challenge.
     ///
-    /// An answer goes to the address of the newest record, as far as the budget of an address under check allows (RFC 9853 §5). While it
-    /// is open whether the peer has left the present path, a copy goes over that one: somebody else may have forwarded the record.
+    /// An answer goes to the address of the newest record, as far as the budget of an address under check
+    /// allows (RFC 9853 §5). While it is open whether the peer has left the present path, a copy goes over
+    /// that one: somebody else may have forwarded the record.
     pub(super) fn next(&mut self, len: usize, reserve: usize) -> (Path, Option<Path>) {
         match &mut self.check {
             // What leaves over the present path leaves over this one, too.
@@ -202,8 +208,9 @@ impl Paths {
         }
     }
 
-    /// Takes `len` bytes of a message about `path` from the path's budget. `false` if there are not enough left. An address that is
-    /// neither the peer's nor under check has a budget for each of its records, here of `received` bytes.
+    /// Takes `len` bytes of a message about `path` from the path's budget. `false` if there are not enough
+    /// left. An address that is neither the peer's nor under check has a budget for each of its records, here
+    /// of `received` bytes.
     pub(super) fn spend(&mut self, path: Path, len: usize, received: usize) -> bool {
         match self.check.as_mut().filter(|check| check.path.leads_as(&path)) {
             Some(check) if len > check.budget() => false,
@@ -224,8 +231,9 @@ impl Paths {
         self.migration.is_unchecked_allowed && !self.are_checked()
     }
 
-    /// Takes note of an authentic record of `len` bytes, which came over `path`. `is_newest`: its number is above all others, and it
-    /// says something that is not about paths. Returns whether the peer's address has changed, and the challenge to send.
+    /// Takes note of an authentic record of `len` bytes, which came over `path`. `is_newest`: its number is
+    /// above all others, and it says something that is not about paths. Returns whether the peer's address
+    /// has changed, and the challenge to send.
     pub(super) fn heard(
         &mut self,
         path: Path,
@@ -280,8 +288,8 @@ impl Paths {
         }
     }
 
-    /// Handles an answer to a challenge, which came over `path`. Returns whether the peer's address has changed, and the challenge to
-    /// send. RFC 9853 §5.4: an answer that fits no challenge is ignored.
+    /// Handles an answer to a challenge, which came over `path`. Returns whether the peer's address has
+    /// changed, and the challenge to send. RFC 9853 §5.4: an answer that fits no challenge is ignored.
     pub(super) fn answered(&mut self, path: Path, message: PathMessage) -> Result<(bool, Challenge), Error> {
         if let PathMessage::Response(cookie) = message
             && self.others.answered(path, cookie)
@@ -320,7 +328,8 @@ impl Paths {
         }
     }
 
-    /// The answer to a challenge that came over `path`. RFC 9853 §5.2: path_drop over a path that this side has left.
+    /// The answer to a challenge that came over `path`. RFC 9853 §5.2: path_drop over a path that this side
+    /// has left.
     pub(super) fn answer(&self, path: Path, cookie: Cookie) -> PathMessage {
         match path.local == self.present.local {
             true => PathMessage::Response(cookie),
@@ -333,7 +342,8 @@ impl Paths {
         self.check.as_ref().map(|_| self.migration.timeout / CHALLENGES)
     }
 
-    /// Handles the end of a pause without an answer: the next challenge, the next stage, or the end of the check.
+    /// Handles the end of a pause without an answer: the next challenge, the next stage, or the end of the
+    /// check.
     pub(super) fn expire(&mut self) -> Result<Challenge, Error> {
         let Some(check) = &mut self.check else { return Ok(None) };
         if check.stage == Stage::Wait {
@@ -406,17 +416,21 @@ impl Datagram {
         self.after_step(next)
     }
 
-    /// Handles a message about the path over which it came in a record of `len` bytes. RFC 9853 §5.4: a challenge gets exactly one answer, at once, over its path.
+    /// Handles a message about the path over which it came in a record of `len` bytes. RFC 9853 §5.4: a
+    /// challenge gets exactly one answer, at once, over its path.
     pub(super) fn path_message(&mut self, path: Path, len: usize, message: PathMessage) -> Result<(), Error> {
         match message {
-            // The answer finds room beside waiting data, but challenges must not make the output grow without end.
+            // The answer finds room beside waiting data, but challenges must not make the output grow without
+            // end.
             PathMessage::Challenge(_) if !self.sender.has_room_for_answers() => Ok(()),
             PathMessage::Challenge(cookie) => {
-                // RFC 9853 §9: another ID on another path, so that observers of a client's probe cannot link it to the present one.
+                // RFC 9853 §9: another ID on another path, so that observers of a client's probe cannot link
+                // it to the present one.
                 let is_probe = self.paths.side() == Side::Server && path.peer != self.paths.present().peer;
                 let of_path = is_probe.then(|| self.sender.ids.of(path.peer)).flatten().map(<[u8]>::to_vec);
                 let room = self.sender.path_message_len_with(of_path.as_deref());
-                // The peer's connection ID can be much longer than the challenge, which somebody else may have forwarded.
+                // The peer's connection ID can be much longer than the challenge, which somebody else may
+                // have forwarded.
                 if !self.paths.spend(path, room, len) {
                     return Ok(());
                 }
@@ -467,8 +481,8 @@ impl Datagram {
         Ok(())
     }
 
-    /// Sends a message about a path over it, if the output and the budget of an address under check have room. The timer sends another
-    /// challenge.
+    /// Sends a message about a path over it, if the output and the budget of an address under check have
+    /// room. The timer sends another challenge.
     fn send_about(&mut self, path: Path, message: PathMessage) -> Result<(), Error> {
         let len = self.sender.path_message_len();
         match self.sender.has_room() && self.paths.spend(path, len, 0) {
@@ -607,7 +621,8 @@ mod tests {
         assert!(paths.spend(path(3), 108, 36) && !paths.spend(path(3), 109, 36));
         assert_eq!((paths.next(211, 50), paths.next(210, 50)), (to(1), to(2)));
         assert_eq!((paths.next(1, 50), paths.next(50, 0)), (to(1), to(2)));
-        // An older record from there adds to the budget. A newer one from elsewhere begins another check with its own.
+        // An older record from there adds to the budget. A newer one from elsewhere begins another check with
+        // its own.
         assert_eq!(paths.heard(path(2), 20, false).unwrap(), (false, None));
         assert_eq!((paths.next(60, 0), paths.next(1, 0)), (to(2), to(1)));
         cookie(paths.heard(path(3), 10, true).unwrap().1, 3);

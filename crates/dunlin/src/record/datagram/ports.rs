@@ -1,12 +1,16 @@
-//! The port of an association without connection IDs, which its server takes from a pool (docs/association-ports.md).
+//! The port of an association without connection IDs, which its server takes from a pool
+//! (docs/association-ports.md).
 //!
-//! With IPC the server sends from that port at once. With TCS the handshake stays at the welcome port. Then the client moves, and says so
-//! from its new path by a record of its own type until an answer has come back. The server keeps the old path until such a record has
-//! arrived at the new port, and answers each once. A client that gets no answer returns to the old path. The server may have moved all the
-//! same, and may know another address of the client. So if the client's data stay without an answer, it speaks to the port again.
+//! With IPC the server sends from that port at once. With TCS the handshake stays at the welcome port. Then
+//! the client moves, and says so from its new path by a record of its own type until an answer has come back.
+//! The server keeps the old path until such a record has arrived at the new port, and answers each once. A
+//! client that gets no answer returns to the old path. The server may have moved all the same, and may know
+//! another address of the client. So if the client's data stay without an answer, it speaks to the port
+//! again.
 //!
-//! An attacker can forward a record faster than the network, from another port of the client's address. So only the newest record about
-//! the port moves the server, and for a time the next one of the client moves it again.
+//! An attacker can forward a record faster than the network, from another port of the client's address. So
+//! only the newest record about the port moves the server, and for a time the next one of the client moves it
+//! again.
 
 use core::net::SocketAddr;
 use core::time::Duration;
@@ -21,7 +25,8 @@ use crate::settings::{NoPort, PortScheme};
 use crate::time::Instant;
 use crate::wire::{ContentType, ExtensionType, Reader, What, Writer};
 
-/// What a record about the port says. An attacker can forward an announcement to the client from the port, so an answer differs from it.
+/// What a record about the port says. An attacker can forward an announcement to the client from the port, so
+/// an answer differs from it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum About {
     /// The server of [`PortScheme::TcsMessage`] names the port.
@@ -30,10 +35,12 @@ enum About {
     Arrival = 3,
 }
 
-/// How often a client speaks to the announced port before it returns to the old path. With the default timeouts that takes 15 seconds.
+/// How often a client speaks to the announced port before it returns to the old path. With the default
+/// timeouts that takes 15 seconds.
 const CLIENT_ATTEMPTS: u32 = 4;
 
-/// How often a server announces the port after the handshake. With the default timeouts that takes four minutes.
+/// How often a server announces the port after the handshake. With the default timeouts that takes four
+/// minutes.
 const SERVER_ATTEMPTS: u32 = 8;
 
 /// A port of a server's pool, and the socket that is bound to it.
@@ -63,8 +70,8 @@ enum State {
     Offered(Result<PoolPort, NoPort>),
     /// The client of this server was to have a port, but there is none.
     Missing(NoPort),
-    /// The association of this server has a port. `has_arrived`: the client is there. `left`: the client's port on the old path, while
-    /// the client may still wait for an answer.
+    /// The association of this server has a port. `has_arrived`: the client is there. `left`: the client's
+    /// port on the old path, while the client may still wait for an answer.
     Own { port: PoolPort, scheme: PortScheme, has_arrived: bool, left: Option<u16> },
     /// This client may get an announcement by a record.
     Open,
@@ -74,8 +81,8 @@ enum State {
     Moving { old_port: u16 },
     /// This client has heard from the new port.
     Moved,
-    /// This client has returned to the old path, since nothing came from the port. The server may be there all the same: the client goes
-    /// where it hears the server next.
+    /// This client has returned to the old path, since nothing came from the port. The server may be there
+    /// all the same: the client goes where it hears the server next.
     Returned { port: u16 },
     /// This client has followed its server to another port by IPC.
     Followed,
@@ -118,7 +125,8 @@ impl Ports {
         }
     }
 
-    /// Whether the association depends on nothing that another process does not have: a server's pool, or the client's old path.
+    /// Whether the association depends on nothing that another process does not have: a server's pool, or the
+    /// client's old path.
     pub(super) const fn are_portable(&self) -> bool {
         !matches!(self.state, State::Own { .. } | State::Expected(_) | State::Moving { .. })
     }
@@ -143,8 +151,9 @@ impl Ports {
         }
     }
 
-    /// Whether a datagram over `path` may be the peer's, although the address is not its present one: a NAT may give a client another
-    /// port towards the association's port, and a server sends over the old path until it has heard from the client over the new one.
+    /// Whether a datagram over `path` may be the peer's, although the address is not its present one: a NAT
+    /// may give a client another port towards the association's port, and a server sends over the old path
+    /// until it has heard from the client over the new one.
     pub(super) fn admits(&self, path: Path, present: Path) -> bool {
         match self.state {
             State::Own { port, has_arrived, left, .. } => {
@@ -206,7 +215,8 @@ impl Datagram {
         self.sender.spend_keys(Some(&mut previous.sender));
     }
 
-    /// Continues with this address of the peer, whose ServerHello has arrived. What waits for transmission leaves for the previous one.
+    /// Continues with this address of the peer, whose ServerHello has arrived. What waits for transmission
+    /// leaves for the previous one.
     pub(crate) fn follow_server(&mut self, peer: SocketAddr) {
         let present = self.paths.present();
         self.sender.spend_keys(None);
@@ -247,7 +257,8 @@ impl Datagram {
         }
     }
 
-    /// The peer's other port from which this side still takes records: on the path that it has left, or the one from which it has returned.
+    /// The peer's other port from which this side still takes records: on the path that it has left, or the
+    /// one from which it has returned.
     pub(crate) const fn old_port(&self) -> Option<u16> {
         match self.ports.state {
             State::Moving { old_port } => Some(old_port),
@@ -283,8 +294,8 @@ impl Datagram {
         }
     }
 
-    /// Does what follows the handshake: the client moves, and the server announces the port. A client of DTLS 1.3 moves once the server
-    /// has acknowledged its Finished, which belongs to the old path.
+    /// Does what follows the handshake: the client moves, and the server announces the port. A client of DTLS
+    /// 1.3 moves once the server has acknowledged its Finished, which belongs to the old path.
     pub(super) fn begin_to_move(&mut self) -> Result<(), Error> {
         match self.ports.state {
             State::Expected(port)
@@ -306,7 +317,8 @@ impl Datagram {
         }
     }
 
-    /// Sends a record about the port, and starts the timer of the next one. A client that has returned starts it with its next data.
+    /// Sends a record about the port, and starts the timer of the next one. A client that has returned starts
+    /// it with its next data.
     fn send_about_port(&mut self) -> Result<(), Error> {
         let mut path = self.paths.present();
         let (about, port) = match self.ports.state {
@@ -332,8 +344,8 @@ impl Datagram {
         self.backoff.fresh().timeout_after(self.ports.attempts)
     }
 
-    /// Starts the time after which a client that has returned speaks to the port again, unless it hears from the server before. Data that
-    /// leave during that time do not prolong it.
+    /// Starts the time after which a client that has returned speaks to the port again, unless it hears from
+    /// the server before. Data that leave during that time do not prolong it.
     pub(super) fn await_server(&mut self, now: Instant) {
         if matches!(self.ports.state, State::Returned { .. }) {
             self.timers.start(Timer::MovePort, now + self.pause());
@@ -353,7 +365,8 @@ impl Datagram {
             }
             State::Moving { .. } if self.ports.attempts < CLIENT_ATTEMPTS => self.send_about_port(),
             State::Moving { old_port } => {
-                // The port does not answer. The server still listens at the old path, unless all its answers were lost.
+                // The port does not answer. The server still listens at the old path, unless all its answers
+                // were lost.
                 self.ports.state = State::Returned { port: self.paths.present().peer.port() };
                 self.paths.set_peer_port(old_port);
                 self.has_moved = true;
@@ -367,9 +380,9 @@ impl Datagram {
         }
     }
 
-    /// Moves this server to the path of the newest record about the port. Until the client can have no doubt any more, its next record
-    /// moves the server again: another host may have forwarded this one. The first such record may also come from another host, if the
-    /// settings let the server follow it.
+    /// Moves this server to the path of the newest record about the port. Until the client can have no doubt
+    /// any more, its next record moves the server again: another host may have forwarded this one. The first
+    /// such record may also come from another host, if the settings let the server follow it.
     fn arrive(&mut self, path: Path) -> Result<(), Error> {
         let present = self.paths.present();
         let State::Own { port, scheme, has_arrived, left } = self.ports.state else { return Ok(()) };
@@ -446,8 +459,8 @@ impl Datagram {
         }
     }
 
-    /// Takes note of the path of an authentic record, as far as the association's port is concerned. Returns whether that is all it says
-    /// about paths.
+    /// Takes note of the path of an authentic record, as far as the association's port is concerned. Returns
+    /// whether that is all it says about paths.
     pub(super) fn heard_at_port(&mut self, heard: &Heard) -> bool {
         let present = self.paths.present();
         match &mut self.ports.state {
@@ -455,8 +468,9 @@ impl Datagram {
                 let is_at_port = heard.path.local == port.local;
                 let is_same_host = heard.path.peer.ip() == present.peer.ip();
                 if !is_at_port || !*has_arrived {
-                    // A record over the old path does not lead back to it. The first record at the port leads there only if it says so:
-                    // anyone can forward another one there, and the client may not know the port yet.
+                    // A record over the old path does not lead back to it. The first record at the port leads
+                    // there only if it says so: anyone can forward another one there, and the client may not
+                    // know the port yet.
                     return true;
                 }
                 if !is_same_host && heard.is_newest && self.paths.follow_unchecked() {
@@ -465,7 +479,8 @@ impl Datagram {
                 }
                 false
             }
-            // Only an answer proves that the server is at the port: an attacker can send what came over the old path from there.
+            // Only an answer proves that the server is at the port: an attacker can send what came over the
+            // old path from there.
             State::Moving { .. } => heard.path.peer != present.peer,
             State::Returned { port } if heard.path.peer == SocketAddr::new(present.peer.ip(), *port) => {
                 // The server may have moved. So the client speaks to the port soon.

@@ -3,8 +3,8 @@
 use crate::error::Error;
 use crate::wire::{Reader, Writer};
 
-/// Remembers which of the last 256 record numbers of an epoch were received. RFC 9147 §4.5.1 asks for at least 64. A larger window keeps
-/// more of the records that a fast network delivers late.
+/// Remembers which of the last 256 record numbers of an epoch were received. RFC 9147 §4.5.1 asks for at
+/// least 64. A larger window keeps more of the records that a fast network delivers late.
 #[derive(Default)]
 pub(super) struct ReplayWindow {
     /// One more than the highest received number.
@@ -30,8 +30,8 @@ impl ReplayWindow {
         Ok(Self { next, seen: [u128::from_be_bytes(r.array()?), u128::from_be_bytes(r.array()?)] })
     }
 
-    /// Records the number of a received record. `false` if it is a replay, or too old to tell. Call it for authentic records
-    /// only, because a forged number would move the window.
+    /// Records the number of a received record. `false` if it is a replay, or too old to tell. Call it for
+    /// authentic records only, because a forged number would move the window.
     pub(super) fn accept(&mut self, number: u64) -> bool {
         let [low, high] = self.seen;
         let Some(back) = self.next.checked_sub(number).and_then(|back| back.checked_sub(1)) else {

@@ -1,8 +1,9 @@
 //! The write keys that a client must not use again.
 //!
-//! A client that follows its server to another port may process several ServerHellos with one ClientHello ([`crate::PortScheme::Ipc`]).
-//! Record numbers begin at 0 in each attempt. If two attempts derived the same keys, two records would have the same nonce. The label of
-//! a ServerHello does not prevent that, because an attacker chooses the first record of a datagram. So the sender compares the keys.
+//! A client that follows its server to another port may process several ServerHellos with one ClientHello
+//! ([`crate::PortScheme::Ipc`]). Record numbers begin at 0 in each attempt. If two attempts derived the same
+//! keys, two records would have the same nonce. The label of a ServerHello does not prevent that, because an
+//! attacker chooses the first record of a datagram. So the sender compares the keys.
 
 use alloc::vec::Vec;
 

@@ -173,8 +173,8 @@ impl Emitter for Datagram {
         }
         self.complete = true;
         if self.side == Side::Server {
-            // An honest client sends none yet that is not of the next epoch. What a hostile one has sent may need more room than is left
-            // after the handshake.
+            // An honest client sends none yet that is not of the next epoch. What a hostile one has sent may
+            // need more room than is left after the handshake.
             self.receiver.drop_parts();
         }
         self.progress();
@@ -234,7 +234,8 @@ impl Transport for Datagram {
                     if let Some((count, usage)) = self.sender.take_owed_ids() {
                         self.issue_connection_ids(count, usage)?;
                     }
-                    // RFC 9147 §5.8.1: an ACK of a part asks for the rest. §7.1: an empty one says that only the hello arrived.
+                    // RFC 9147 §5.8.1: an ACK of a part asks for the rest. §7.1: an empty one says that only
+                    // the hello arrived.
                     self.resend_wanted |= epoch <= HANDSHAKE_EPOCH
                         && (is_progress || numbers.is_empty())
                         && !self.backoff.is_patient();
@@ -242,8 +243,8 @@ impl Transport for Datagram {
                         return Ok(Some(Incoming::Acknowledgement));
                     }
                 }
-                // RFC 9147 §5.8.1: a repeated ClientHello asks for the server's flight again. RFC 6347 §4.2.4: so does the repeated
-                // end of the flight before the last one.
+                // RFC 9147 §5.8.1: a repeated ClientHello asks for the server's flight again. RFC 6347
+                // §4.2.4: so does the repeated end of the flight before the last one.
                 Some(Received::Repeated) => {
                     self.repeat_wanted |= self.side == Side::Server || self.keeps_last_flight();
                 }

@@ -1,7 +1,7 @@
 //! The TLS record layer on a byte stream (RFC 8446 §5).
 //!
-//! The receiver decrypts a record in place, and the application reads data from the same buffer. Only one record is open
-//! at a time, so an application that does not read stops the peer.
+//! The receiver decrypts a record in place, and the application reads data from the same buffer. Only one
+//! record is open at a time, so an application that does not read stops the peer.
 
 mod receive;
 mod send;
@@ -27,14 +27,14 @@ pub struct Stream {
 }
 
 impl Stream {
-    /// The client's side. A ChangeCipherSpec may come before the server's first message, because this side has sent its
-    /// ClientHello (RFC 8446 §5).
+    /// The client's side. A ChangeCipherSpec may come before the server's first message, because this side
+    /// has sent its ClientHello (RFC 8446 §5).
     pub(crate) fn client() -> Self {
         Self { receiver: Receiver::new(true), sender: Sender::new(true) }
     }
 
-    /// The server's side. With `forgetful`, a ChangeCipherSpec may come before the first message: a stateless server may see
-    /// a second ClientHello first (RFC 8446 §D.4).
+    /// The server's side. With `forgetful`, a ChangeCipherSpec may come before the first message: a stateless
+    /// server may see a second ClientHello first (RFC 8446 §D.4).
     pub(crate) fn server(forgetful: bool) -> Self {
         Self { receiver: Receiver::new(forgetful), sender: Sender::new(false) }
     }

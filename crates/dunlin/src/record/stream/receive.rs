@@ -17,15 +17,16 @@ use crate::wire::{MAX_CIPHERTEXT, MAX_PLAINTEXT};
 /// The most consecutive records without effect (empty data, ChangeCipherSpec). More count as an attack.
 const MAX_IDLE_RECORDS: u32 = 32;
 
-/// The most undecryptable early data that a server skips, in bytes of content and padding. Other servers let a client send
-/// this much; this engine's allow less ([`crate::early::MAX_EARLY_DATA`]).
+/// The most undecryptable early data that a server skips, in bytes of content and padding. Other servers let
+/// a client send this much; this engine's allow less ([`crate::early::MAX_EARLY_DATA`]).
 const MAX_SKIPPED: usize = 16 * 1024;
 
-/// The most records of early data that a server skips: enough for a client that sends every line or keystroke separately.
+/// The most records of early data that a server skips: enough for a client that sends every line or keystroke
+/// separately.
 const MAX_SKIPPED_RECORDS: u32 = 1024;
 
-/// The type and tag of a record of early data, in bytes. They do not count against the limit, so that small writes do not
-/// reduce the room for content.
+/// The type and tag of a record of early data, in bytes. They do not count against the limit, so that small
+/// writes do not reduce the room for content.
 const OVERHEAD: usize = 1 + MAX_TAG_LEN;
 
 #[derive(Default)]
@@ -65,7 +66,8 @@ impl Receiver {
         Self { begun, ..Self::default() }
     }
 
-    /// The number of bytes that the receiver still accepts: it holds one record and the beginning of the next.
+    /// The number of bytes that the receiver still accepts: it holds one record and the beginning of the
+    /// next.
     pub(crate) fn room(&self) -> usize {
         (HEADER_LEN + MAX_CIPHERTEXT).saturating_sub(self.input.len() - self.start)
     }
@@ -88,8 +90,8 @@ impl Receiver {
         if self.epoch == Some(Epoch::Early) { self.data() } else { &[] }
     }
 
-    /// The data of the open record. It belongs to the current epoch, because the receiver takes no message before the
-    /// application has read it.
+    /// The data of the open record. It belongs to the current epoch, because the receiver takes no message
+    /// before the application has read it.
     fn data(&self) -> &[u8] {
         self.input.get(self.data.clone()).unwrap_or_default()
     }
@@ -145,7 +147,8 @@ impl Receiver {
     pub(super) fn agree(&mut self, protocol: Protocol) -> Result<(), Error> {
         self.protocol = protocol;
         match self.seen_dummy && protocol.changes_cipher_spec() {
-            // RFC 5246 §7.1: a TLS 1.2 peer sends ChangeCipherSpec only after both sides have negotiated keys.
+            // RFC 5246 §7.1: a TLS 1.2 peer sends ChangeCipherSpec only after both sides have negotiated
+            // keys.
             true => Err(PeerMisbehaved::UnexpectedRecord(What::EarlyChangeCipherSpec).into()),
             false => Ok(()),
         }
@@ -170,8 +173,8 @@ impl Receiver {
         self.epoch = Some(epoch);
     }
 
-    /// A TLS 1.2 ChangeCipherSpec is allowed only where the handshake has negotiated keys. Anywhere else it would activate
-    /// keys that an attacker may know.
+    /// A TLS 1.2 ChangeCipherSpec is allowed only where the handshake has negotiated keys. Anywhere else it
+    /// would activate keys that an attacker may know.
     fn change_cipher_spec(&mut self) -> Result<(), Error> {
         let key = self.next_key.take().ok_or(PeerMisbehaved::UnexpectedRecord(What::ChangeCipherSpec))?;
         self.use_key(key, Epoch::Handshake);
@@ -187,7 +190,8 @@ impl Receiver {
         }
     }
 
-    /// The next message or alert; `None` if the receiver needs more input, or the application must read data first.
+    /// The next message or alert; `None` if the receiver needs more input, or the application must read data
+    /// first.
     pub(super) fn next(&mut self, reads: &dyn Reads) -> Result<Option<Incoming>, Error> {
         loop {
             if let Some(message) = self.take_message(reads)? {
@@ -217,7 +221,8 @@ impl Receiver {
         let message = core::mem::replace(&mut self.handshake, rest);
         self.begun = true;
         if self.key.is_none() {
-            // RFC 8446 §4.2.10: after a HelloRetryRequest, the server skips early data up to the second ClientHello.
+            // RFC 8446 §4.2.10: after a HelloRetryRequest, the server skips early data up to the second
+            // ClientHello.
             self.skippable = 0;
         }
         Ok(Some(Message::new(typ, message)))
@@ -229,7 +234,8 @@ impl Receiver {
             let waiting = self.input.get_mut(self.start..).unwrap_or_default();
             let Some([typ, major, _, a, b]) = waiting.first_chunk::<HEADER_LEN>() else { return Ok(None) };
             let (typ, len) = (ContentType(*typ), usize::from(u16::from_be_bytes([*a, *b])));
-            // RFC 8446 §5.1: the receiver ignores the version. But a major version other than 3 is not TLS at all.
+            // RFC 8446 §5.1: the receiver ignores the version. But a major version other than 3 is not TLS at
+            // all.
             if *major != 3 || !typ.is_of_streams() {
                 return Err(PeerMisbehaved::UnexpectedRecord(What::NotTls).into());
             }
@@ -303,7 +309,8 @@ impl Receiver {
     fn plain(&mut self, typ: ContentType, body: Range<usize>) -> Result<(ContentType, Range<usize>), Error> {
         let content = self.input.get(body.clone()).unwrap_or_default();
         let allowed = match typ {
-            // RFC 8446 §5: its content is a single byte with the value 1, and it is allowed only during the handshake.
+            // RFC 8446 §5: its content is a single byte with the value 1, and it is allowed only during the
+            // handshake.
             ContentType::CHANGE_CIPHER_SPEC => {
                 content == [1]
                     && (self.protocol.changes_cipher_spec() || self.begun && !self.handshake_complete)
@@ -342,10 +349,10 @@ impl Receiver {
     fn dispatch(&mut self, record: (ContentType, Range<usize>)) -> Result<Option<Incoming>, Error> {
         let (typ, range) = record;
         let content = self.input.get(range.clone()).unwrap_or_default();
-        // RFC 8446 §5.1: no record of another type may interrupt a message, not even the compatibility record, which the
-        // receiver otherwise drops. RFC 5246 §6.2.1 lets a TLS 1.2 peer interleave data with a renegotiation's message. This
-        // engine rejects it all the same, as BoringSSL does: real peers write a message as a whole, and interleaved data
-        // would hide excess bytes after Finished.
+        // RFC 8446 §5.1: no record of another type may interrupt a message, not even the compatibility
+        // record, which the receiver otherwise drops. RFC 5246 §6.2.1 lets a TLS 1.2 peer interleave data
+        // with a renegotiation's message. This engine rejects it all the same, as BoringSSL does: real peers
+        // write a message as a whole, and interleaved data would hide excess bytes after Finished.
         if typ != ContentType::HANDSHAKE && !self.handshake.is_empty() {
             return Err(PeerMisbehaved::UnexpectedRecord(What::InsideMessage).into());
         }
@@ -365,7 +372,8 @@ impl Receiver {
                 Ok(None)
             }
             ContentType::ALERT => {
-                // RFC 8446 §5.4: an empty alert record is unexpected_message; RFC 5246 §6.2.1 forbids to send one.
+                // RFC 8446 §5.4: an empty alert record is unexpected_message; RFC 5246 §6.2.1 forbids to send
+                // one.
                 if content.is_empty() {
                     return Err(PeerMisbehaved::EmptyRecord.into());
                 }

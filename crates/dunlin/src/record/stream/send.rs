@@ -11,8 +11,8 @@ use crate::transport::Epoch;
 use crate::wire::MAX_PLAINTEXT;
 use crate::wire::{AlertDescription, AlertLevel, ContentType, ProtocolVersion};
 
-/// The sender accepts application data only while the output has fewer bytes than this. The limit of a few records keeps
-/// the output small on a slow transport.
+/// The sender accepts application data only while the output has fewer bytes than this. The limit of a few
+/// records keeps the output small on a slow transport.
 const MAX_WAITING: usize = 64 * 1024;
 
 pub(crate) struct Sender {
@@ -129,8 +129,8 @@ impl Sender {
         self.epoch = None;
     }
 
-    /// Whether this side should send a KeyUpdate before the next record. That is slightly before the key's limit, so that
-    /// the KeyUpdate itself and an alert still fit.
+    /// Whether this side should send a KeyUpdate before the next record. That is slightly before the key's
+    /// limit, so that the KeyUpdate itself and an alert still fit.
     pub(crate) fn needs_key_update(&self, after: Option<u64>) -> bool {
         self.key.as_ref().is_some_and(|(key, sequence)| {
             let limit = key.confidentiality_limit().saturating_sub(16);
@@ -143,7 +143,8 @@ impl Sender {
         Ok(())
     }
 
-    /// Puts the queued messages into records. A record may hold several messages, and a message may span several records.
+    /// Puts the queued messages into records. A record may hold several messages, and a message may span
+    /// several records.
     pub(super) fn flush(&mut self) -> Result<(), Error> {
         let waiting = core::mem::take(&mut self.handshake);
         for content in waiting.chunks(self.content_limit) {
@@ -199,7 +200,8 @@ impl Sender {
     }
 
     fn header(&mut self, typ: ContentType, len: usize) {
-        // RFC 8446 §5.1: an initial ClientHello may have 0x0301 for old servers; all other records have 0x0303.
+        // RFC 8446 §5.1: an initial ClientHello may have 0x0301 for old servers; all other records have
+        // 0x0303.
         let version = match self.first && typ == ContentType::HANDSHAKE {
             true => ProtocolVersion::TLS1_0,
             false => ProtocolVersion::TLS1_2,

@@ -1,8 +1,9 @@
-//! The paper's obsolete mechanisms, for measurements only: static RSA, anonymous Diffie-Hellman, DSA, keys of 512 and 1024 bits.
+//! The paper's obsolete mechanisms, for measurements only: static RSA, anonymous Diffie-Hellman, DSA, keys of
+//! 512 and 1024 bits.
 //!
-//! The paper's suites use CBC; these use AES-GCM with the same key exchange. dunlin-legacy verifies no DSA keys below 1024
-//! bits, so the rows with 512 bits combine a finite field of 512 bits with DSA keys of 1024 bits, which send and compute
-//! more.
+//! The paper's suites use CBC; these use AES-GCM with the same key exchange. dunlin-legacy verifies no DSA
+//! keys below 1024 bits, so the rows with 512 bits combine a finite field of 512 bits with DSA keys of 1024
+//! bits, which send and compute more.
 
 use std::sync::Arc;
 

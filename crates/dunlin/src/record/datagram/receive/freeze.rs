@@ -16,8 +16,8 @@ use crate::time::Instant;
 use crate::wire::{MAX_PLAINTEXT, Reader, Writer};
 
 impl Receiver {
-    /// Writes its state for an association that continues elsewhere. Unread data is left behind. The previous keys are not: the peer may
-    /// still use them.
+    /// Writes its state for an association that continues elsewhere. Unread data is left behind. The previous
+    /// keys are not: the peer may still use them.
     pub(in crate::record::datagram) fn freeze(&self, w: &mut Writer) {
         self.ids.freeze(w);
         let previous = self.epochs.len().checked_sub(2).and_then(|at| self.epochs.get(at));
