@@ -1,5 +1,6 @@
 // What the programs for GnuTLS share: errors, and the cookie of a server over datagrams.
 
+#include <errno.h>
 #include <fcntl.h>
 #include <gnutls/dtls.h>
 #include <gnutls/gnutls.h>
@@ -11,7 +12,12 @@ static void check(int result) {
     if (result < 0) fail(gnutls_strerror(result));
 }
 
-static ssize_t push(gnutls_transport_ptr_t fd, const void *data, size_t size) { return send((int)(long)fd, data, size, 0); }
+// Sends a datagram. One that no socket receives is lost, as on any network: a busy machine may not have opened
+// the other socket yet, or have closed it already.
+static ssize_t push(gnutls_transport_ptr_t fd, const void *data, size_t size) {
+    ssize_t sent = send((int)(long)fd, data, size, 0);
+    return sent < 0 && errno == ECONNREFUSED ? (ssize_t)size : sent;
+}
 
 // Demands a cookie, and waits for the ClientHello that returns it, which stays in the queue.
 static void demand_cookie(int fd, gnutls_dtls_prestate_st *state) {
@@ -43,6 +49,7 @@ static gnutls_session_t new_session(int server, int fd, int largest, const char 
     check(gnutls_priority_set_direct(session, priority, NULL));
     if (keys) check(gnutls_credentials_set(session, GNUTLS_CRD_CERTIFICATE, keys));
     gnutls_transport_set_int(session, fd);
+    gnutls_transport_set_push_function(session, push);
     gnutls_dtls_set_mtu(session, largest);
     return session;
 }
