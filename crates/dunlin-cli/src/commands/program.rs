@@ -18,7 +18,7 @@ pub(crate) trait Program: Sized {
     /// The content of its configuration files.
     type Config: Send + 'static;
 
-    /// What all configurations have.
+    /// The settings that all configurations have.
     fn common(config: &Self::Config) -> &Common;
     /// The most files that it may have open.
     fn open_files(config: &Self::Config) -> u64;

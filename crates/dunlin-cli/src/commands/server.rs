@@ -248,7 +248,7 @@ impl Listener {
     }
 }
 
-/// What the handshakes of a connection need.
+/// The inputs to the choice of a configuration for a connection.
 #[derive(Clone)]
 struct Choice {
     psks: Option<Arc<NamedPsks>>,

@@ -78,7 +78,7 @@ impl Limit {
         }
     }
 
-    /// What to do about it.
+    /// Advice for the operator.
     const fn advice(self) -> &'static str {
         match self {
             Self::Places(PlaceLimit::All) => {

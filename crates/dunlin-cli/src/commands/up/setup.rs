@@ -137,7 +137,7 @@ impl Way {
         }
     }
 
-    /// What devices of this way are called. The policy's rules look at the names.
+    /// The noun in the names of devices of this way. The policy's rules look at the names.
     const fn noun(self) -> &'static str {
         match self {
             Self::X509P256 => "sensor",
@@ -158,7 +158,7 @@ impl Way {
         }
     }
 
-    /// What devices of this way speak.
+    /// The protocol of devices of this way.
     pub(super) const fn link(self) -> Link {
         match self {
             Self::X509Cached | Self::Vc | Self::Did => Link::Lines,
@@ -169,7 +169,7 @@ impl Way {
     }
 }
 
-/// What a device speaks, and so to which listener it connects.
+/// The protocol of a device, which determines the listener to which the device connects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Link {
     /// HTTP over TLS.
@@ -193,7 +193,7 @@ impl Link {
         }
     }
 
-    /// The port of its listener, among those of the gateway; `None` if the gateway has no such listener.
+    /// The port of its listener, among the gateway's listeners; `None` if the gateway has no such listener.
     pub(super) fn of<T: Copy>(self, listeners: &Listeners<T>) -> Option<T> {
         match self {
             Self::Http => Some(listeners.web),

@@ -1,4 +1,4 @@
-//! What the gateway and the tunnel report about the connections of devices, taken from their logs.
+//! Reports of the gateway and the tunnel about the connections of devices, taken from their logs.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -19,7 +19,7 @@ const LOG: &str = "dunlin_gateway";
 /// How long a device waits for the line about its failed handshake.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// What the gateway has reported about a connection.
+/// The reports of the gateway, and of a tunnel if there is one, about a connection.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Seen {
     /// The profile that the policy has chosen, and the rule.

@@ -108,7 +108,7 @@ pub(super) fn verify(args: &Verify, out: &mut dyn Write) -> Result<(), Error> {
     Ok(())
 }
 
-/// What to do about a credential that is refused.
+/// The remedy for a refused credential.
 const fn remedy(error: &CredentialError) -> &'static str {
     use {CredentialError as C, StatusError as S};
     match error {
