@@ -240,7 +240,7 @@ pub(crate) struct RegistryOptions {
     opened_known: Arc<OnceLock<OpenedKnown>>,
 }
 
-/// What is known for good, and its file.
+/// The permanent knowledge, and its file.
 struct OpenedKnown {
     known: Arc<Known>,
     file: Option<Arc<KnownFile>>,
@@ -281,7 +281,7 @@ impl RegistryOptions {
         Ok(self.opened.get_or_init(|| Opened { registry, look_ups, stapler: OnceLock::new() }))
     }
 
-    /// What is known for good.
+    /// The permanent knowledge, from the file of --known if the option is given.
     pub(crate) fn known(&self) -> Result<Arc<Known>, Error> {
         if let Some(opened) = self.opened_known.get() {
             return Ok(opened.known.clone());

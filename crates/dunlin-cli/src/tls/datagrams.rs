@@ -231,8 +231,8 @@ fn cid(text: &str) -> Result<Cid, String> {
     }
 }
 
-/// The longest timeout without LONGEST, and how long a connection lasts without an answer: those of RFC 9147
-/// §5.8.1.
+/// The longest timeout without LONGEST, and how long a connection lasts without an answer: the values of RFC
+/// 9147 §5.8.1.
 const LONGEST: Duration = Duration::from_secs(60);
 const GIVE_UP: Duration = Duration::from_secs(243);
 

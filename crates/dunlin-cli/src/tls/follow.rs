@@ -170,7 +170,7 @@ struct State<C> {
 }
 
 impl<C: Clone> Followed<C> {
-    /// What judges the DIDs of peers in the latest configuration.
+    /// The verifier of peers' DIDs in the latest configuration.
     pub(crate) fn judge(&self) -> Option<PeerJudge> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).parts.judge.clone()
     }

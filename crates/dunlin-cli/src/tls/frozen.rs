@@ -48,7 +48,7 @@ pub(crate) struct FrozenPlace {
     ids: Box<dyn FrozenIds>,
 }
 
-/// What became of a file.
+/// The result of thawing a file.
 pub(crate) enum Thaw {
     /// There is no file.
     NoFile,
