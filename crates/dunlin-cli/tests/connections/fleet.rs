@@ -46,7 +46,7 @@ fn next_port() -> u16 {
     10_000 + NEXT.fetch_add(1, Ordering::Relaxed) % 20_000
 }
 
-/// The socket of a device. Somebody else may have its port for a moment.
+/// The socket of a device. Another process may have its port for a moment.
 fn bind(device: &Device) -> UdpSocket {
     let mut left = 50;
     loop {
@@ -91,7 +91,7 @@ impl Device {
     }
 }
 
-/// What all devices have in common.
+/// The parameters that all devices have in common.
 pub(crate) struct Fleet {
     provider: Arc<CryptoProvider>,
     trust: X509Trust,
@@ -118,7 +118,7 @@ impl Fleet {
         Self { server, ..self }
     }
 
-    /// What a client with this device's certificate and cache needs.
+    /// The configuration of a client with this device's certificate and cache.
     pub(crate) fn config(&self, device: &Device) -> Arc<ClientConfig> {
         let key = device.identity.key.signing_key(&self.provider).unwrap();
         let profile = Profile::builder(Arc::clone(&self.provider))

@@ -30,7 +30,7 @@ pub(crate) fn backends() -> [u16; 2] {
     std::thread::spawn(move || {
         let mut buffer = [0; 2048];
         loop {
-            // An error is that of an earlier datagram.
+            // An error is about an earlier datagram.
             if let Ok((len, from)) = datagrams.recv_from(&mut buffer) {
                 let _ = datagrams.send_to(&buffer[..len], from);
             }

@@ -87,7 +87,7 @@ fn a_replica_serves_a_registry_of_several_operators() {
         configuration.contains("\nmax_num_inbound_peers = 0\nunconditional_peer_ids = \"\""),
         "{configuration}"
     );
-    // Nobody else reaches the sockets in it.
+    // No other user reaches the sockets in it.
     let mode = place.path("replica").metadata().unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o700);
     let serve = "registry replica run replica --accept 0 --cert pki/server.pem --key pki/server.key";

@@ -60,8 +60,8 @@ const LEFT_OUT: [(&str, &str); 19] = [
     ("sudo target/", "an experiment of minutes"),
 ];
 
-/// What a script begins with: `serve` starts a program that goes on, and returns when its port is taken, or
-/// its file is there.
+/// The beginning of each script. `serve` starts a program in the background, and returns when its port is
+/// taken, or its file is there.
 const PRELUDE: &str = r#"
 set -euo pipefail
 exec </dev/null

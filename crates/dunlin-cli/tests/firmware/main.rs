@@ -193,7 +193,7 @@ struct Run {
     image: Image,
 }
 
-/// What a device has printed, and the status with which it ended.
+/// The output of a device, and its exit status.
 struct Output {
     numbers: BTreeMap<String, u64>,
     entry: Vec<u8>,
