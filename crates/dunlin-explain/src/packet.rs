@@ -164,7 +164,7 @@ const VXLAN_HEADER: usize = 8;
 
 /// The Ethernet frame in a VXLAN datagram.
 fn vxlan<'a>(outer: &Segment<'a>) -> Option<&'a [u8]> {
-    // The port of RFC 7348 §5, and that of older Linux kernels.
+    // The port of RFC 7348 §5, and the port of older Linux kernels.
     let is_port = outer.tcp.is_none() && matches!(outer.to.port(), 4789 | 8472);
     let (header, inner) = outer.payload.split_first_chunk::<VXLAN_HEADER>().filter(|_| is_port)?;
     // RFC 7348 §5: the flag I; what is reserved is zero.

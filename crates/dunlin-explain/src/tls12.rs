@@ -21,7 +21,7 @@ pub(crate) enum Protection {
 }
 
 impl Protection {
-    /// That of the suite; `None` for CBC and unknown suites.
+    /// The protection of the suite; `None` for CBC and unknown suites.
     pub(crate) const fn of(suite: CipherSuite) -> Option<Self> {
         Some(match suite.0 {
             // RFC 5288 §3, RFC 5487 §2, RFC 5289 §3.2, RFC 8442 §3: AES-128 and AES-256 alternate.
