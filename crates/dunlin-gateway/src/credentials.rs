@@ -1,5 +1,5 @@
-//! Verifiable credentials and bare DIDs: those of peers and of this side, from the files that the
-//! configuration names.
+//! Verifiable credentials and bare DIDs of peers and of this side, from the files that the configuration
+//! names.
 
 use std::collections::HashMap;
 use std::mem::take;
@@ -66,14 +66,13 @@ pub struct OwnCredential {
     pub credential: Option<FileField>,
     /// `staple_status`: the status lists of the credential's issuer, which this side sends along.
     pub status: Vec<FileField>,
-    /// `membership`: the proofs that DIDs are on a list of members, of which this side sends that of its own
-    /// along.
+    /// `membership`: a file of membership proofs; this side sends the proof of its own DID.
     pub membership: Option<FileField>,
 }
 
-/// What a program has learnt about issuers and peers. It outlives a reload, which thus never goes back: a
-/// stored copy of an older status list would hide a revocation, and an older proof of a DID would make a key
-/// count again that its owner has replaced.
+/// A program's knowledge about issuers and peers. It outlives a reload, which thus never goes back: a stored
+/// copy of an older status list would hide a revocation, and an older proof of a DID would make a key count
+/// again that its owner has replaced.
 #[derive(Default)]
 pub(crate) struct Learnt {
     /// The newest status list of each issuer, from files.
@@ -82,13 +81,13 @@ pub(crate) struct Learnt {
     verifiers: Mutex<Vec<Weak<CredentialVerifier>>>,
     /// The sources of proofs of own DIDs.
     staplers: Mutex<Vec<Weak<Stapler>>>,
-    /// What registries have shown, by everything on which trust in them rests.
+    /// The documents of registries, by everything on which trust in the registry rests.
     registries: Mutex<HashMap<Vec<u8>, Arc<RegistryDocuments>>>,
     /// The trusts that a reload has read again. They count when it has succeeded.
     confirmed: Mutex<Vec<(Arc<RegistryDocuments>, RegistryTrust)>>,
-    /// What is known for good, and where it is kept.
+    /// The permanent knowledge, and its stores.
     known: OnceLock<Arc<KnownPlaces>>,
-    /// Exchanges it with its places.
+    /// The task that exchanges the permanent knowledge with its stores.
     following: Mutex<Option<AbortHandle>>,
     /// Counts proofs that have counted because a registry does not answer.
     pub(crate) outage_proofs: Counter,
@@ -129,7 +128,7 @@ impl Learnt {
         stapler
     }
 
-    /// What is known for good, whatever registries are trusted.
+    /// The permanent knowledge, which does not depend on the trusted registries.
     fn known(&self) -> Arc<Known> {
         self.known.get_or_init(|| Arc::new(KnownPlaces::in_memory())).known.clone()
     }
@@ -174,9 +173,9 @@ impl Learnt {
         }
     }
 
-    /// What is known by this trust. Another trust may believe less, so it begins anew, also one that differs
-    /// in the second key alone: what is known for good all have in common. The same one, read again, confirms
-    /// the validators of a replicated registry.
+    /// The documents of the registry with this trust. Another trust may believe less, so it begins anew, even
+    /// if it differs in the second key alone; all trusts share the permanent knowledge. The same trust, read
+    /// again, confirms the validators of a replicated registry.
     pub(crate) fn registry(
         &self,
         provider: &Arc<CryptoProvider>,
@@ -355,7 +354,7 @@ impl CredentialTrust {
     ) -> Result<IdentifierVerifier, Fault> {
         let (list, pinned) = self.peers(dids, documents, provider, warnings)?;
         let verifier = IdentifierVerifier::new(provider.clone(), list);
-        // What a registry knows comes before pinned documents, which never change.
+        // Documents from a registry take precedence over pinned documents, which never change.
         let verifier = match look_ups {
             Some(look_ups) => verifier.asking_with(look_ups.resolvers()),
             None => verifier,
@@ -406,7 +405,7 @@ impl CredentialTrust {
             .with_status(lists)
             .with_unverified_status(unverified);
         if let Some(look_ups) = look_ups {
-            // What a registry knows comes before pinned documents, which never change.
+            // Documents from a registry take precedence over pinned documents, which never change.
             verifier = verifier.asking_with(look_ups.resolvers());
         }
         let Some(field) = &self.peers else { return Ok(verifier) };
@@ -468,8 +467,8 @@ impl OwnCredential {
         }
     }
 
-    /// Reads the files. The proofs of a `did:dunlin` come from the registry of `trust`. What makes peers
-    /// refuse the credential is added to `warnings`.
+    /// Reads the files. The proofs of a `did:dunlin` come from the registry of `trust`. Reasons for peers to
+    /// refuse the credential are added to `warnings`.
     pub(crate) fn load(
         &self,
         trust: &CredentialTrust,
@@ -616,7 +615,7 @@ fn membership(field: &FileField, did: &Did) -> Result<Vec<u8>, Fault> {
     proof.ok_or_else(|| in_file(field, &format!("it has no proof that {did} is a member"), advice))
 }
 
-/// What the list pins of these documents.
+/// The documents among `documents` that the list pins.
 fn pinned(
     list: &TrustList,
     of: &FileField,
@@ -719,7 +718,7 @@ mod tests {
             assert!(Arc::ptr_eq(known, &registry(trust)));
             assert_eq!((&*of_one.trust(), &*of_both.trust()), (&one, &both));
         }
-        // What is known of DIDs, both have in common.
+        // Both share the permanent knowledge about DIDs.
         let did =
             "did:dunlin:zQ3shhcYXZ6Ts8cQxPqkkcMUVt4gUjzFBZDtyH1ZsUGYvMYYu".parse::<Did>().expect("a DID");
         of_both.deactivate(did.clone());

@@ -129,8 +129,8 @@ fn self_signed(
     Ok((certificate.der().clone(), pair))
 }
 
-/// What stands for a certificate until the first order succeeds. It lets the configurations be checked; no
-/// client gets it.
+/// A placeholder for a certificate until the first order succeeds. The gateway checks the configurations with
+/// it; no client gets it.
 ///
 /// # Errors
 /// The cryptographic library fails.

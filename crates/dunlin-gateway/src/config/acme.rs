@@ -66,7 +66,8 @@ pub struct AcmeConfig {
     pub names: Vec<String>,
     /// The directory for the account, the certificate and its key. Gateways that share it order together.
     pub store: FileField,
-    /// Files with the certificates that the directory's own TLS may lead to; empty: those of the system.
+    /// Files with the certificates that the directory's own TLS may lead to; empty: the system's
+    /// certificates.
     pub ca: Vec<FileField>,
     /// The type of the certificate's key.
     pub key_type: KeyType,

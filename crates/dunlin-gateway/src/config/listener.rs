@@ -119,7 +119,7 @@ impl Limits {
         }
     }
 
-    /// Reads the limits. Absent ones are those of `defaults`.
+    /// Reads the limits. `defaults` replaces absent ones.
     pub(super) fn read(section: Option<&mut Section<'_>>, defaults: &Self) -> Self {
         let Some(section) = section else { return defaults.clone() };
         let size = |number: Option<u64>, default| number.and_then(|n| n.try_into().ok()).unwrap_or(default);
