@@ -79,8 +79,8 @@ impl Access {
         own.eq(others)
     }
 
-    /// Whether a client with this proven identity and address may use the route. What is not known for
-    /// certain does not admit it. `now_s` is the time in seconds since 1970.
+    /// Whether a client with this proven identity and address may use the route. An uncertain match does not
+    /// admit it. `now_s` is the time in seconds since 1970.
     pub fn admits(&self, client: Option<&Client>, address: Option<IpAddr>, now_s: u64) -> bool {
         let view = View { client, address, now_s, hello: None };
         self.is_open() || self.entries.iter().any(|entry| entry.holds(&view) == Truth::Yes)

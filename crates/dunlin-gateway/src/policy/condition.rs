@@ -29,18 +29,18 @@ impl From<bool> for Truth {
     }
 }
 
-/// What a condition looks at, which decides what it may do.
+/// The basis of a condition, which decides how the condition may change the rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Basis {
     /// The client's identity. It may lower the rank, because the handshake proves the identity.
     Identity,
-    /// What the ClientHello offers. Anyone can offer it, so it may only raise the rank.
+    /// An offer in the ClientHello. Anyone can make it, so it may only raise the rank.
     Offer,
     /// The client's address. It may lower the rank only to a profile that demands a certificate.
     Address,
 }
 
-/// What a rule compares.
+/// The comparison that a condition makes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Test {
     Attribute(Attribute, Vec<Pattern>),
@@ -65,7 +65,7 @@ pub struct Condition {
     pub(super) test: Test,
 }
 
-/// What conditions are compared with.
+/// The facts with which conditions are compared.
 #[derive(Clone, Copy, Default)]
 pub(super) struct View<'a> {
     pub(super) hello: Option<&'a Hello>,
@@ -77,7 +77,7 @@ pub(super) struct View<'a> {
 }
 
 impl Condition {
-    /// What it looks at.
+    /// Its basis.
     pub const fn basis(&self) -> Basis {
         match self.test {
             Test::Attribute(..) | Test::ValidAtLeast(_) | Test::ValidAtMost(_) => Basis::Identity,

@@ -18,7 +18,7 @@ pub enum Stage {
     Finished,
 }
 
-/// What becomes of the client.
+/// The outcome for the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Verdict {
     /// The server serves it under the profile.
@@ -45,7 +45,7 @@ pub struct Downgrade {
 pub struct Decision {
     /// When it was made.
     pub stage: Stage,
-    /// What becomes of the client.
+    /// The outcome for the client.
     pub verdict: Verdict,
     /// The profile that serves the client, or to which the connection renegotiates. For a refused client, the
     /// profile that it would have needed.
@@ -163,7 +163,7 @@ impl Policy {
         let mut found = self.raised(&view, Scope::WithoutOffers, &mut notes);
         if let Some(why) = self.objection(&found, claim, hints) {
             notes.push(format!("not {}, since {why}", self.name_of(&found)));
-            // What remains is what the ClientHello says by itself.
+            // Only the ClientHello by itself remains.
             found = self.raised(
                 &View { hello: Some(&hints.hello), now_s, ..View::default() },
                 Scope::ByIdentity,
@@ -191,9 +191,9 @@ impl Policy {
     /// Checks the profile that was used against the identity that the handshake has proven. `now_s` is the
     /// time in seconds since 1970.
     ///
-    /// The rank of the profile must be at least that of the identity's profile; without an identity, that of
-    /// the anonymous default. Otherwise the connection renegotiates, if it can and the policy allows it, or
-    /// ends.
+    /// The rank of the profile must be at least the rank of the identity's profile; without an identity, the
+    /// rank of the anonymous default. Otherwise the connection renegotiates, if it can and the policy allows
+    /// it, or ends.
     pub fn after(&self, finished: &Finished<'_>, now_s: u64) -> Decision {
         let Finished { used, client, hints, is_resumed, turn } = *finished;
         let view = View { hello: Some(&hints.hello), address: hints.address, client, now_s };

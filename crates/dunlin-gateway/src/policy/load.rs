@@ -254,7 +254,7 @@ pub(super) fn client(mut section: Section<'_>) -> Option<DraftRule> {
     target.filter(|_| !conditions.is_empty()).map(|target| target.rule(place, None, conditions))
 }
 
-/// What a rule does with its clients.
+/// The target to which a rule leads its clients.
 struct Target {
     /// The profile; `None` refuses the client.
     profile: Option<Field<String>>,

@@ -142,7 +142,7 @@ pub struct Rule {
     action: Action,
 }
 
-/// What a rule does with its clients.
+/// The action of a rule on its clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Action {
     /// They get this profile.
@@ -214,7 +214,7 @@ impl Policy {
     /// clients up.
     ///
     /// # Errors
-    /// Those of `build`, or the rule of [`ServerProfiles::new`] that a configuration breaks.
+    /// The errors of `build`, or the rule of [`ServerProfiles::new`] that a configuration breaks.
     pub fn server_profiles<E: From<dunlin::Error>>(
         &self,
         mut build: impl FnMut(&PolicyProfile) -> Result<ServerConfig, E>,
@@ -230,7 +230,7 @@ impl Policy {
         self.blacklist.as_ref()
     }
 
-    /// Whether a rule looks at this attribute. What no rule looks at need not be kept in sessions and caches.
+    /// Whether a rule looks at this attribute. Sessions and caches need not keep other attributes.
     pub fn needs(&self, attribute: &Attribute) -> bool {
         let conditions = self.rules.iter().flat_map(|rule| &rule.conditions);
         conditions

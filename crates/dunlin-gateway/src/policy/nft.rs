@@ -54,9 +54,9 @@ pub struct NftSets {
 #[error("nftables: {0}")]
 pub struct NftError(String);
 
-/// What a gateway has told the kernel to block. Changes are made one after the other, each from what holds
-/// when its turn comes, so that the kernel ends with what the gateway blocks, in whatever order the changes
-/// were asked for.
+/// A mirror of the blacklist in the kernel. Updates run one after the other, and each reads the blacklist
+/// when its turn comes. So the kernel ends with the networks that the gateway blocks, in whatever order the
+/// updates were requested.
 #[derive(Default)]
 pub struct NftMirror(Mutex<Told>);
 

@@ -40,7 +40,7 @@ pub struct Version {
     pub sha256: Option<[u8; 32]>,
 }
 
-/// What the last poll found out.
+/// The result of the last poll.
 struct Outcome {
     in_force: Version,
     /// Why the content is not in force.
