@@ -147,7 +147,7 @@ impl Redirects {
     fn take_at(&self, listener: &str, port: u16, from: IpAddr, now_s: u64) -> Option<Client> {
         let mut pending = self.ports.lock().unwrap_or_else(PoisonError::into_inner);
         let key = (listener.to_owned(), port);
-        // The socket of the pool may be for IPv4, and that of the request for both.
+        // The pool's socket may be for IPv4, and the request's socket for both.
         if pending.clients.get(&key)?.from.to_canonical() != from.to_canonical() {
             return None;
         }

@@ -174,7 +174,7 @@ pub struct RouteReport {
 }
 
 impl RouteReport {
-    /// What happens to a client with this ClientHello, whose handshake proves `client`. `now_s` is the time
+    /// The report about a client with this ClientHello, whose handshake proves `client`. `now_s` is the time
     /// in seconds since 1970.
     pub fn of(
         listener: &ListenerConfig,

@@ -1,4 +1,5 @@
-//! What several gateways share through Redis: the keys of tickets, and from which addresses clients came.
+//! The state that several gateways share through Redis: the keys of tickets, and the addresses from which
+//! clients came.
 
 use std::sync::Arc;
 use std::time::Duration;

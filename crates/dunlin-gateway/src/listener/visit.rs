@@ -37,7 +37,7 @@ pub(crate) struct Visit {
     progress: Mutex<Progress>,
 }
 
-/// What the gateway has learned of a connection so far.
+/// The gateway's knowledge of a connection so far.
 #[derive(Default)]
 struct Progress {
     /// Whether the client is an authority that validates a name.

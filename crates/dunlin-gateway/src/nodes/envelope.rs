@@ -53,7 +53,7 @@ pub(super) struct Number {
     pub(super) number: u64,
 }
 
-/// What a datagram between gateways says.
+/// The content of a datagram between gateways.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Envelope<'a> {
     pub(super) direction: Direction,

@@ -49,8 +49,8 @@ const CLIENT_CLAIMS: HeaderName = HeaderName::from_static("dunlin-client-claims"
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 
-/// What only the gateway may say, and what applications take for it: who the client is, and for which host it
-/// asks.
+/// Headers that only the gateway may set, and headers that applications take for them. They tell the client's
+/// identity and the requested host.
 const OWN: [&str; 12] = [
     "client-cert",
     "client-cert-chain",

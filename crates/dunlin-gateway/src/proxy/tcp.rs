@@ -39,7 +39,7 @@ pub(crate) trait Side: AsyncRead + AsyncWrite + Unpin {
     /// Lets the peer know, once the value is dropped, that what it got is incomplete.
     fn cut(&self);
 
-    /// Ends a connection before its time. What the peer got may be incomplete.
+    /// Ends a connection before its time. The peer may have got incomplete data.
     fn end(&mut self) -> impl Future<Output = io::Result<()>> + Send;
 }
 
@@ -267,7 +267,7 @@ mod tests {
         }
     }
 
-    /// What the backend reads from a client that sends this and does no more, until the gateway stops.
+    /// The bytes that the backend reads from a client that sends only `sent`, until the gateway stops.
     async fn received(sent: &[u8], ends: bool) -> io::Result<Vec<u8>> {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let backend = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();

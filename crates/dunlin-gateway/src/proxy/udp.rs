@@ -98,7 +98,7 @@ impl Backend<'_> {
     }
 }
 
-/// What happened with the datagrams of an association.
+/// The traffic of an association.
 #[derive(Debug, Default)]
 pub(crate) struct Passed {
     pub(crate) from_client: u64,
@@ -117,7 +117,7 @@ fn pending_error(socket: &UdpSocket) -> Option<io::Error> {
     taken.ok()
 }
 
-/// What happens on the way to a backend.
+/// An event on the way to a backend.
 pub(crate) enum ToBackend<'a> {
     /// A socket is open.
     Opened,

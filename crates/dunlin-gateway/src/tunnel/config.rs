@@ -86,7 +86,7 @@ impl TunnelLimits {
         }
     }
 
-    /// Reads the limits. Absent ones are those of `defaults`.
+    /// Reads the limits. `defaults` replaces absent ones.
     fn read(section: Option<&mut Section<'_>>, defaults: &Self) -> Self {
         let Some(section) = section else { return defaults.clone() };
         let size = |number: Option<u64>, default| number.and_then(|n| n.try_into().ok()).unwrap_or(default);
@@ -247,7 +247,7 @@ impl TunnelConfig {
         Faults::none_in(faults).map(|()| config)
     }
 
-    /// What can be read, and the faults.
+    /// The readable part of the configuration, and the faults.
     fn of(sources: &[Source], found: Vec<Fault>) -> (Self, Vec<Fault>) {
         config::walk(sources, found, |sections, faults| {
             let read =

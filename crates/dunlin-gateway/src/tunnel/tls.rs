@@ -30,7 +30,7 @@ pub(crate) struct Stores {
     sessions: Arc<MemoryClientSessions>,
     /// Handshake caches by their stores; `None`: the one in memory.
     caches: Mutex<HashMap<Option<StoreUrl>, Arc<dyn ClientCache>>>,
-    /// What issuers and registries have shown.
+    /// The knowledge from issuers and registries.
     pub(super) learnt: Learnt,
 }
 
