@@ -238,7 +238,7 @@ fn warns_of_routes_whose_name_is_in_no_certificate() {
     assert!(warnings.is_empty(), "{warnings:?}");
 }
 
-/// The words are those of all commands.
+/// All commands use the same words.
 #[test]
 fn a_missing_file_has_the_same_words_everywhere() {
     let place = Place::new();

@@ -30,7 +30,7 @@ use crate::restart::echo_datagrams;
 
 const LIST: &str = "https://operator.example/status/1";
 
-/// Somebody with a `did:key`.
+/// A party with a `did:key`.
 struct Party {
     pair: KeyPair,
     key: Arc<dyn SigningKey>,
@@ -433,7 +433,7 @@ async fn ask(port: u16) -> Option<String> {
     within(tcp.read_to_string(&mut answer)).await.ok().map(|_| answer)
 }
 
-/// The gateway has no status list. What a tunnel sends counts, and goes on counting after a reload.
+/// The gateway has no status list. The list that a tunnel sends counts, and goes on counting after a reload.
 #[tokio::test]
 async fn a_tunnel_sends_the_status_list_of_its_credential() {
     let (operator, device) = (Party::new(), Party::new());
@@ -599,7 +599,7 @@ async fn names_faulty_files() {
     assert!(faults.to_string().contains("the key is not the first one for authentication"), "{faults}");
 }
 
-/// What a tunnel with this trust reads from the server that it accepts.
+/// The answer that a tunnel with this trust gets from the server, if it accepts the server.
 async fn ask_trusting(place: &Place, to: u16, transport: &str, server: &str) -> Option<String> {
     let text = format!(
         "[[listener]]\nlisten = \"127.0.0.1:0\"\nto = \"localhost:{to}\"\ntransport = \"{transport}\"\n[listener.server]\n{server}"

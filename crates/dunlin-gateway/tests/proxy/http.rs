@@ -328,7 +328,7 @@ async fn the_application_protocol_opens_no_other_route() {
     for (routes, offered, host, code) in [
         (admin(http) + &www(""), "", "admin.example", 421),
         (admin("") + &www(http), "http/1.1", "admin.example", 421),
-        // The last route takes all names, but not those of a protected route.
+        // The last route takes all names, but not the names of a protected route.
         (admin(http) + &route(to, HTTP), "", "admin.example", 421),
         (admin(http) + &route(to, HTTP), "", "other.example", 200),
         // A backend may take these for the name of the protected route.

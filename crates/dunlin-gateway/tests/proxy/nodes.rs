@@ -62,7 +62,7 @@ impl Balancer {
                         }
                     }
                     received = out.recv_from(&mut down) => {
-                        // An error is that of an earlier datagram.
+                        // An error is about an earlier datagram.
                         if let (Some(client), Ok((len, from))) = (client, received)
                             && asked.contains(&from)
                         {

@@ -204,8 +204,8 @@ impl Client {
     }
 }
 
-/// Gives this process a subscriber for logs, so that those of single threads get all lines: tracing remembers
-/// for each line whether a subscriber wants it, and may have asked a thread without one.
+/// Gives this process a subscriber for logs, so that the subscribers of single threads get all lines: tracing
+/// remembers for each line whether a subscriber wants it, and may have asked a thread without one.
 pub(crate) fn subscribe() {
     static ONCE: std::sync::Once = std::sync::Once::new();
     ONCE.call_once(|| {

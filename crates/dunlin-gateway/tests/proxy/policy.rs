@@ -242,7 +242,7 @@ async fn a_client_that_prefers_chacha20_gets_it() {
     for (first, second) in [(chacha, aes), (aes, chacha)] {
         let mut client = Openssl::start(&place, port, "other-", &["-cipher", &format!("{first}:{second}")]);
         assert_eq!(client.say("hello").await, "hello");
-        // Its only suites are those of ChaCha20.
+        // It has only ChaCha20 suites.
         assert_eq!(decided(&gateway, "finished", "weak", "serve", "chacha"), 1.0);
     }
     assert_eq!(decided(&gateway, "finished", "default", "serve", "strong"), 1.0);
@@ -263,7 +263,7 @@ async fn openssl_renegotiates_down_and_up() {
     metric_becomes(&gateway, "dunlin_gateway_established{profile=\"low\",client=\"x509\"}", 1.0).await;
     assert_eq!(metric(&gateway, "dunlin_gateway_established"), 1.0);
     drop(device);
-    // Its session is that of the second handshake: it has the profile, and never renegotiates.
+    // Its session comes from the second handshake: it has the profile, and never renegotiates.
     let mut device = Openssl::start(&place, port, "", &["-sess_in", "session.pem"]);
     assert_eq!(device.say("hello").await, "hello");
     assert_eq!(device.say("again").await, "again");
@@ -483,8 +483,8 @@ async fn a_flood_of_hints_does_not_fill_the_log() {
 
 const BLOCKED: &str = "dunlin_gateway_networks_blocked_total";
 
-/// What any web page can make a browser do, what a device does that waits too long, and what the gateway does
-/// itself.
+/// Failures that any web page can cause through a browser, that a slow device causes, and that the gateway
+/// causes itself.
 #[tokio::test]
 async fn handshakes_that_fail_without_a_fault_of_the_client_are_no_offences() {
     let place = place("");

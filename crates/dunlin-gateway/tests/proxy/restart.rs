@@ -48,7 +48,7 @@ pub(crate) async fn echo_datagrams() -> u16 {
     let port = socket.local_addr().unwrap().port();
     tokio::spawn(async move {
         let mut buffer = [0; 2048];
-        // An error is that of an earlier datagram.
+        // An error is about an earlier datagram.
         loop {
             if let Ok((len, from)) = socket.recv_from(&mut buffer).await {
                 let _ = socket.send_to(&buffer[..len], from).await;

@@ -87,7 +87,7 @@ async fn a_tunnel_on_all_addresses_answers_from_the_one_that_was_asked() {
     }
 }
 
-/// What has passed through the association of a program that gives way counts, too.
+/// The tunnel also counts the traffic of a program that gives way.
 #[tokio::test]
 async fn the_traffic_of_a_program_that_gives_way_is_counted() {
     let place = Place::new();
