@@ -209,7 +209,7 @@ pub(crate) fn resolve(did: &Did) -> Result<DidDocument, Error> {
     })
 }
 
-/// Reads a DID document from a file. The document says itself of which DID it is.
+/// Reads a DID document from a file. The document itself names its DID.
 pub(crate) fn document(path: &Path) -> Result<DidDocument, Error> {
     DidDocument::read_any(files::text(path)?.as_bytes())
         .map_err(|error| Error::failed(path.display(), error, "give a DID document in JSON"))

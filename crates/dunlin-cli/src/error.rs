@@ -1,4 +1,4 @@
-//! The error that ends a command, in one line: what failed, why, and what to do.
+//! The error that ends a command, in one line: its subject, the reason and the advice.
 
 use std::collections::BTreeSet;
 use std::fmt::{self, Display};

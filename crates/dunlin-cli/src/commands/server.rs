@@ -371,8 +371,8 @@ impl Server {
         while self.args.naccept.is_none_or(|n| connections.accepted < n) {
             let server = self.clone();
             let config = self.config.current_off_thread(move |outcome| server.tell_reload(outcome)).await;
-            // Each connection chooses its configuration itself, since its keys remember what the client
-            // named.
+            // Each connection chooses its configuration itself, since its keys remember the identities that
+            // the client named.
             endpoint.set_server(Some(Arc::new(config.with_profile_choice(true))));
             let incoming = endpoint.accept().await;
             let (server, from) = (self.clone(), interfaces::unmapped(incoming.peer_address()));

@@ -64,7 +64,8 @@ impl DatagramOptions {
         self.cid.is_some()
     }
 
-    /// Whether this side offers what lets an association survive a change of the client's address.
+    /// Whether this side offers a mechanism by which an association survives a change of the client's
+    /// address.
     pub(crate) const fn survives_changes(&self) -> bool {
         self.cid.is_some() || self.scheme.is_some()
     }
@@ -90,7 +91,7 @@ impl DatagramOptions {
         self.migrate
     }
 
-    /// Makes what issues the connection IDs of this side, if it negotiates any.
+    /// Makes the issuer of this side's connection IDs, if this side negotiates any.
     pub(crate) fn connection_ids(
         &self,
         side: Side,

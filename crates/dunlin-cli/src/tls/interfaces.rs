@@ -37,8 +37,8 @@ enum Mode {
 }
 
 impl InterfaceOptions {
-    /// A configuration for these interfaces. `survives`: whether the client offers what lets an association
-    /// outlive a change of the interface.
+    /// A configuration for these interfaces. `survives`: whether the client offers a mechanism by which an
+    /// association outlives a change of the interface.
     pub(crate) fn config(&self, config: ClientConfig, survives: bool) -> Result<ClientConfig, Error> {
         if self.interface.is_empty() {
             return Ok(config);

@@ -1,4 +1,4 @@
-//! `dunlin did publish`, and what the other commands bring to a registry.
+//! `dunlin did publish`, and the operations that other commands submit to a registry.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};

@@ -146,7 +146,7 @@ impl Options<'_> {
     }
 }
 
-/// A running gateway with its files, and what runs beside it.
+/// A running gateway with its files, and the programs beside it.
 pub(super) struct Site {
     gateway: Gateway,
     registry: Running,
