@@ -404,7 +404,7 @@ fn datagrams_are_never_fragmented_and_within_their_bars() {
     }
 }
 
-/// Checks, without privileges, what a repeated handshake computes and what it sends on radio networks.
+/// Checks, without privileges, the computations of a repeated handshake and its bytes on radio networks.
 #[test]
 fn cached_handshake_computes_and_sends_less() {
     let rows = in_virtual_time();
@@ -595,7 +595,7 @@ fn explain_counts_the_same_bytes_in_the_captures() {
     }
 }
 
-/// The matrix of docs/handover.md, and what the first handshake of a scheme costs.
+/// The matrix of docs/handover.md, and the costs of a scheme's first handshake.
 #[test]
 fn handover_goes_on_where_the_documentation_says() {
     let place = Place::new();

@@ -337,7 +337,7 @@ fn a_fleet_survives_a_restart_and_comes_back_by_cached_handshakes_after_a_crash(
     assert!(server.warnings.contains(&format!("thawed {count} associations")), "{}", server.warnings);
     fleet.all("a record each way on every association", &mut devices, Fleet::talk);
 
-    // As kill -9 does. The associations are gone, and what the server's cache knows is not.
+    // As kill -9 does. The associations are lost; the server's cache is not.
     drop(server);
     let server = Server::at(&place, address.port(), &options);
     assert!(!server.warnings.contains("thawed"), "{}", server.warnings);

@@ -179,7 +179,7 @@ fn bare_dids_have_the_keys_of_the_registry() {
     registry.stop();
 }
 
-/// A session of a bare DID ends with its key, over TCP and UDP; and what its peer learns of it lasts over a
+/// A session of a bare DID ends with its key, over TCP and UDP. Its peer's knowledge of the end lasts over a
 /// resumption.
 #[test]
 fn sessions_of_bare_dids_end_with_their_keys() {
@@ -378,7 +378,7 @@ fn documents_of_issuers_come_from_the_registry() {
     assert!(refused.contains("is not at hand"), "{refused}");
 
     place.tool("cp", "hub.vc old.vc");
-    // The operator can still revoke what it has issued before, and goes on with its list.
+    // The operator can still revoke credentials that it has issued before, and goes on with its list.
     place.dunlin(&format!("did update operator {access}"));
     let (refused, _) = server.refused(&place, &client);
     assert!(refused.contains("the DID document has no verification method"), "{refused}");

@@ -56,7 +56,8 @@ impl Comet {
         place.write("other.json", genesis.to_string());
     }
 
-    /// Starts with what `dunlin registry replica init` has printed, and shorter times than in production.
+    /// Starts with the configuration that `dunlin registry replica init` has printed, and shorter times than
+    /// in production.
     fn start(place: &Place, configuration: &str) -> Self {
         // It ends in the table p2p.
         let rest = r#"

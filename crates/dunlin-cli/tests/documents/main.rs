@@ -10,7 +10,7 @@ use std::process::Command;
 
 use dunlin_tests::mounts::beside_mount;
 
-/// The documents whose commands run, and what they presuppose, as commands. A document not listed here has
+/// The documents whose commands run, and their prerequisites, as commands. A document not listed here has
 /// none that can run.
 const RUN: [(&str, &str); 11] = [
     ("README.md", "ln -s $source/docs docs"),

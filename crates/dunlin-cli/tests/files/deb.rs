@@ -1,4 +1,4 @@
-//! The Debian package: what it contains, and that it leaves nothing behind.
+//! The Debian package: its content, and its complete removal.
 
 use std::fs;
 use std::path::Path;
