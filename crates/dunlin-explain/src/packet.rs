@@ -167,7 +167,7 @@ fn vxlan<'a>(outer: &Segment<'a>) -> Option<&'a [u8]> {
     // The port of RFC 7348 §5, and the port of older Linux kernels.
     let is_port = outer.tcp.is_none() && matches!(outer.to.port(), 4789 | 8472);
     let (header, inner) = outer.payload.split_first_chunk::<VXLAN_HEADER>().filter(|_| is_port)?;
-    // RFC 7348 §5: the flag I; what is reserved is zero.
+    // RFC 7348 §5: the flag I; the reserved bits are zero.
     matches!(header, [8, 0, 0, 0, _, _, _, 0]).then_some(inner)
 }
 
