@@ -1,5 +1,5 @@
-//! Listeners with a policy: the engine's configurations for each profile, what the gateway remembers about
-//! clients, and the poll of policy files.
+//! Listeners with a policy: the engine's configurations for each profile, the memory of clients, and the poll
+//! of policy files.
 
 use std::collections::HashSet;
 use std::net::IpAddr;
@@ -306,7 +306,7 @@ impl Maker {
     }
 }
 
-/// Finds what the profiles of a policy name and the listener does not have. It opens no file.
+/// Finds requirements of the policy's profiles that the listener does not meet. It opens no file.
 pub(crate) fn mismatches(config: &ListenerConfig, policy: &Policy) -> Vec<Fault> {
     let (mut faults, listener) = (vec![], &config.name);
     let names = config.certificates.iter().filter_map(OwnFiles::name);
@@ -470,7 +470,7 @@ impl Policed {
         &self.file.memory
     }
 
-    /// The path of the policy. Listeners with equal paths share what the gateway remembers about clients.
+    /// The path of the policy. Listeners with equal paths share the memory of clients.
     pub(crate) fn path(&self) -> &Path {
         &self.file.path
     }
@@ -515,7 +515,7 @@ impl Policed {
     }
 }
 
-/// Follows the policies of these listeners, each of which another program may change.
+/// Follows the policies of these listeners. Another program may change each of them.
 pub(crate) fn follow(shared: &Arc<Shared>, listeners: Vec<Arc<Policed>>) -> Vec<JoinHandle<()>> {
     let mut files: Vec<Vec<Arc<Policed>>> = vec![];
     for listener in listeners {

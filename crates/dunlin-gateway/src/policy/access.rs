@@ -104,12 +104,12 @@ impl Access {
         self.entries.iter().find(is_by_identity).map(|entry| &entry.place)
     }
 
-    /// Whether a condition looks at what sessions and caches keep only on demand.
+    /// Whether a condition looks at attributes that sessions and caches keep only on demand.
     pub(crate) fn needs_details(&self) -> bool {
         self.conditions().any(Condition::is_about_details)
     }
 
-    /// Whether a condition looks at what only the certificate itself tells.
+    /// Whether a condition looks at attributes that only the certificate itself has.
     pub(crate) fn needs_certificate(&self) -> bool {
         self.conditions().any(|condition| matches!(condition.test, Test::Attribute(Attribute::Key, _)))
     }

@@ -204,8 +204,7 @@ impl Checker<'_> {
     }
 }
 
-/// Why a rule for a profile below the default could lower the rank by what anyone can forge; `None` if it
-/// cannot.
+/// Why a rule for a profile below the default could lower the rank by a forged hint; `None` if it cannot.
 fn lowers_by_a_forgery(
     rule: &Rule,
     draft: &DraftRule,

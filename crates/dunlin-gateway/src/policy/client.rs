@@ -325,7 +325,7 @@ impl Client {
     }
 
     /// Adds subject and issuer of a certificate. `name` is its common name, if this is an identity: a backend
-    /// that is told another name must not serve a client that the policy knows by this one.
+    /// that receives another name must not serve a client that the policy knows by this one.
     fn add_names(&mut self, subject: &Name, issuer: &Name, name: Option<&str>) {
         self.add(Attribute::Subject, subject.to_string());
         self.add(Attribute::Issuer, issuer.to_string());
@@ -333,7 +333,7 @@ impl Client {
         for address in of(rfc3280::EMAIL_ADDRESS) {
             match address {
                 Some(address) => self.add(Attribute::Email, email(&address)),
-                // A rule may look at what this function cannot read.
+                // A rule may look at a part that this function cannot read.
                 None => self.set_unknown(Attribute::Email),
             }
         }
@@ -395,7 +395,7 @@ impl Client {
         self.has_unknown_end = false;
     }
 
-    /// Marks its credential as one of which this side does not know when it expires.
+    /// Marks the expiry of its credential as unknown.
     pub const fn set_unknown_end(&mut self) {
         self.has_unknown_end = true;
     }

@@ -16,8 +16,8 @@ use super::pattern::{Network, Pattern};
 pub enum Truth {
     /// It does not hold.
     No,
-    /// The server has not kept what would decide it, such as the issuer of a client that resumes a session.
-    /// Or the client's certificate says that it holds, but does not prove it.
+    /// The server has not kept the attribute that would decide it, such as the issuer of a client that
+    /// resumes a session. Or the client's certificate says that it holds, but does not prove it.
     Unknown,
     /// It holds.
     Yes,
@@ -44,9 +44,9 @@ pub enum Basis {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Test {
     Attribute(Attribute, Vec<Pattern>),
-    /// The credential remains valid for at least so many seconds.
+    /// The credential remains valid for at least this many seconds.
     ValidAtLeast(u64),
-    /// The credential remains valid for at most so many seconds.
+    /// The credential remains valid for at most this many seconds.
     ValidAtMost(u64),
     ServerName(Vec<Pattern>),
     Alpn(Vec<String>),
@@ -91,7 +91,7 @@ impl Condition {
         self.basis() == Basis::Identity
     }
 
-    /// Whether it looks at what sessions and caches keep only on demand.
+    /// Whether it looks at attributes that sessions and caches keep only on demand.
     pub(super) const fn is_about_details(&self) -> bool {
         use Attribute::{Email, Issuer, IssuerKey, Name, Subject};
         matches!(self.test, Test::Attribute(Email | Issuer | IssuerKey | Name | Subject, _))

@@ -54,7 +54,7 @@ pub struct Decision {
     pub rule: Option<String>,
     /// Whether the rule is an entry of the client table.
     pub is_by_client_table: bool,
-    /// The reason: the rule with its place and conditions, the hint, and what was not allowed.
+    /// The reason: the rule with its place and conditions, the hint, and the rejected choices.
     pub why: String,
     /// Set whenever the client is served below the anonymous default.
     pub downgrade: Option<Downgrade>,
@@ -64,7 +64,7 @@ pub struct Decision {
 
 impl Decision {
     /// The name under which a counter adds up decisions: the rule's, or one name for all entries of the
-    /// client table, of which there can be a million.
+    /// client table, which can have a million.
     pub fn label(&self) -> &str {
         match (&self.rule, self.is_by_client_table) {
             (None, _) => "default",
@@ -108,7 +108,7 @@ pub struct Finished<'a> {
     pub turn: Turn,
 }
 
-/// Which rules count, by what they look at.
+/// Which rules count, by their basis.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Scope {
     All,
@@ -340,7 +340,7 @@ impl Policy {
         entries.chain(self.rules.iter().skip(self.clients))
     }
 
-    /// Why the hints do not suffice for what was found; `None` if they do.
+    /// Why the hints do not suffice for the rule that was found; `None` if they do.
     fn objection(&self, found: &Found<'_>, claim: Option<&Claim>, hints: &Hints) -> Option<&'static str> {
         let profile = self.profile_of(found);
         let by_identity = found.rule.is_some_and(|rule| rule.looks_at(Basis::Identity));
@@ -397,7 +397,7 @@ impl Policy {
         Some(found)
     }
 
-    /// The profile of what was found; the default for refused clients.
+    /// The profile of the rule that was found; the default for refused clients.
     fn profile_of(&self, found: &Found<'_>) -> &Arc<PolicyProfile> {
         match found.action {
             Action::Use(profile) => self.profiles.get(profile).unwrap_or_else(|| self.default_profile()),

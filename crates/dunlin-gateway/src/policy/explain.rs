@@ -40,7 +40,7 @@ pub struct Explanation {
 pub struct RetryReport {
     /// The cipher suite.
     pub suite: Option<String>,
-    /// The group of which it asks for a share; `None` if the client keeps its shares.
+    /// The group for which it requests a key share; `None` if the client keeps its shares.
     pub group: Option<String>,
 }
 

@@ -48,7 +48,7 @@ pub struct Hello {
     pub cipher_suites: Vec<CipherSuite>,
     /// Groups offered, in order of preference.
     pub groups: Vec<NamedGroup>,
-    /// Groups of which the client sends a share in TLS 1.3.
+    /// Groups for which the client sends a key share in TLS 1.3.
     pub shares: Vec<NamedGroup>,
     /// Signature schemes that the client verifies, in order of preference.
     pub signature_schemes: Vec<SignatureScheme>,

@@ -1,8 +1,9 @@
-//! Which profile a client gets, and why: rules over what its handshake proves and hints at (docs/policy.md).
+//! Which profile a client gets, and why: rules over the identity that its handshake proves, and over hints
+//! (docs/policy.md).
 //!
-//! A [`Policy`] decides twice. [`Policy::before`] chooses a profile from the hints of the ClientHello, of
-//! which none is proven. [`Policy::after`] checks the profile against the identity that the finished
-//! handshake has proven. Both are pure functions: the caller supplies the time, and holds all state.
+//! A [`Policy`] decides twice. [`Policy::before`] chooses a profile from the unproven hints of the
+//! ClientHello. [`Policy::after`] checks the profile against the identity that the finished handshake has
+//! proven. Both are pure functions: the caller supplies the time, and holds all state.
 //!
 //! ```
 //! use dunlin_gateway::policy::{self, Claim, Client, Hints, Source, Verdict};

@@ -81,7 +81,7 @@ impl NftMirror {
         present: impl FnOnce() -> (Option<NftSets>, Vec<Blocked>),
         now_s: u64,
     ) -> Result<(), NftError> {
-        // A panic under this lock leaves at most a network that is told twice.
+        // After a panic under this lock, the worst case is a network that is sent twice.
         let mut told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let (sets, blocked) = present();
         let Told { sets: current, networks } = &mut *told;

@@ -55,8 +55,8 @@ impl RetryPolicy {
         self.choose_by(hello, hello)
     }
 
-    /// As [`Self::choose_for`], for a client that offers what any profile supports, whatever rules say about
-    /// offers.
+    /// As [`Self::choose_for`], for a client that offers everything that any profile supports, whatever rules
+    /// say about offers.
     pub(super) fn choose_for_any(&self, hello: &Hello) -> Option<RetryChoice> {
         self.choose_by(hello, &Hello { psk: hello.psk.clone(), ..self.everything() })
     }
@@ -226,7 +226,7 @@ impl RetryPolicy {
         faults
     }
 
-    /// The ClientHello of a client that offers what any profile supports, and has no PSK.
+    /// The ClientHello of a client that offers everything that any profile supports, and has no PSK.
     pub(super) fn everything(&self) -> Hello {
         Hello {
             versions: vec![ProtocolVersion::DTLS1_3],

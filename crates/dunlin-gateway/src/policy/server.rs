@@ -67,7 +67,7 @@ impl PolicyServer {
         Ok(Self { policy, profiles, unauthenticated: None })
     }
 
-    /// Gives redirected clients the profile of the client whom they name without a proof, as the paper
+    /// Gives redirected clients the profile of the client that they name without a proof, as the paper
     /// CAN-SEAT does. Anyone can name any client, so this is for measurements only. `build` makes a
     /// configuration that requests no certificate and has no sessions.
     ///
@@ -78,7 +78,7 @@ impl PolicyServer {
         build: impl FnMut(&PolicyProfile) -> Result<ServerConfig, E>,
     ) -> Result<Self, E> {
         let mut profiles: Vec<_> = self.policy.profiles().iter().map(|profile| &**profile).collect();
-        // The lowest profile is what a client without identity needs.
+        // A client without identity needs the lowest profile.
         profiles.sort_by_key(|profile| profile.rank);
         let mut configs = profiles.into_iter().map(build).collect::<Result<Vec<_>, E>>()?.into_iter();
         if let Some(lowest) = configs.next() {
