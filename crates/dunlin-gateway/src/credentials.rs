@@ -111,7 +111,7 @@ impl Learnt {
         }
     }
 
-    /// Remembers a verifier, so that a reload keeps what it has learnt from peers.
+    /// Remembers a verifier, so that a reload keeps the lists that it has learnt from peers.
     fn watch(&self, verifier: &Arc<CredentialVerifier>) {
         let mut verifiers = self.verifiers.lock().unwrap_or_else(PoisonError::into_inner);
         verifiers.push(Arc::downgrade(verifier));
@@ -133,7 +133,8 @@ impl Learnt {
         self.known.get_or_init(|| Arc::new(KnownPlaces::in_memory())).known.clone()
     }
 
-    /// Reads what is known from this file, and from the Redis that gateways share. A reload keeps the file.
+    /// Reads the permanent knowledge from this file, and from the Redis that gateways share. A reload keeps
+    /// the file.
     pub(crate) fn open_known(
         &self,
         provider: &Arc<CryptoProvider>,
@@ -153,7 +154,8 @@ impl Learnt {
         Err(file.map_or_else(|| Fault::elsewhere(what, advice), |file| file.place.fault(what, advice)))
     }
 
-    /// Exchanges what is known with its places from now on. `told` learns whether Redis has answered.
+    /// Exchanges the permanent knowledge with its stores from now on. `told` is called with whether Redis has
+    /// answered.
     pub(crate) fn follow_known(&self, told: impl Fn(bool) + Send + 'static) {
         let mut following = self.following.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(known) =
@@ -287,8 +289,8 @@ impl CredentialTrust {
         self.messages.unwrap_or(if needs_them { SsiMessages::Beside } else { SsiMessages::Off })
     }
 
-    /// Reads the files. Returns the verifiers, and what answers their questions and knows when a verdict has
-    /// ended. Problems with which they work are added to `warnings`.
+    /// Reads the files. Returns the verifiers, and the look-ups that answer their questions and know when a
+    /// verdict has ended. Problems with which they work are added to `warnings`.
     pub(crate) fn verifiers(
         &self,
         provider: &Arc<CryptoProvider>,
@@ -413,13 +415,14 @@ impl CredentialTrust {
         Ok(verifier.with_resolver(pinned).with_peers(list))
     }
 
-    /// The methods whose documents a registry may have. One with a fault is told itself.
+    /// The methods whose documents a registry may have. A fault of the registry itself is reported elsewhere.
     const fn later(&self) -> &'static [DidMethod] {
         if self.registry.is_some() { &[DidMethod::DUNLIN] } else { &[] }
     }
 
-    /// Reads a list of the DIDs that peers may have, and what it pins of these documents. Other programs,
-    /// which resolve more, may have the same list, so a DID that can never authenticate here gives a warning.
+    /// Reads a list of the DIDs that peers may have, and the documents among `documents` that it pins. Other
+    /// programs, which resolve more, may have the same list, so a DID that can never authenticate here gives
+    /// a warning.
     fn peers(
         &self,
         field: &FileField,

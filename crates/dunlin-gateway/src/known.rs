@@ -201,8 +201,8 @@ impl KnownShared {
         Ok(Self { log, logs, waiting: Mutex::default(), first: Mutex::new(Some(Knowledge::default())) })
     }
 
-    /// Tells the other gateways what this one has learnt, and learns from them. After a fault, what is not
-    /// told waits for the next call.
+    /// Tells the other gateways what this one has learnt, and learns from them. After a fault, the unsent
+    /// records wait for the next call.
     fn exchange(&self, known: &Known) -> Result<(), CacheFault> {
         self.keep(self.logs.due(Instant::now()));
         let mut first = self.first.lock().unwrap_or_else(PoisonError::into_inner);
@@ -227,7 +227,7 @@ impl KnownShared {
             }
             match first.take() {
                 None => return Ok(()),
-                // Redis may have lost what this side has in a file.
+                // Redis may have lost records that this side has in a file.
                 Some(theirs) => self.keep(
                     known
                         .records()
@@ -318,7 +318,7 @@ impl KnownPlaces {
         }
     }
 
-    /// Writes what is new to the disk, and exchanges it with other gateways.
+    /// Writes new records to the disk, and exchanges them with other gateways.
     pub(crate) fn exchange(&self) -> Result<(), CacheFault> {
         let exchanged = self.shared.as_ref().map_or(Ok(()), |shared| shared.exchange(&self.known));
         if let Some(file) = &self.file {
@@ -333,7 +333,7 @@ fn unusable(path: &FileField, fault: &CacheFault) -> Fault {
         .fault(fault.to_string(), "name a file for this program alone, in a directory that it can write")
 }
 
-/// Exchanges what is known every second. `told` learns whether Redis has answered, if there is one.
+/// Exchanges the knowledge every second. `told` is called with whether Redis has answered, if there is one.
 pub(crate) async fn follow(places: Arc<KnownPlaces>, told: impl Fn(bool)) {
     let mut is_down = false;
     loop {

@@ -67,7 +67,7 @@ impl RegistryConfig {
         Some(Self { url: url?, nodes, key: key?, ca, outage_age })
     }
 
-    /// Reads the files, and makes a client, which knows what was learnt before. It opens no connection.
+    /// Reads the files, and makes a client, which keeps earlier knowledge. It opens no connection.
     pub(crate) fn client(
         &self,
         provider: &Arc<CryptoProvider>,

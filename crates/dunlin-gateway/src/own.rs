@@ -64,7 +64,7 @@ impl Own {
     }
 }
 
-/// Reads what the listener shows clients.
+/// Reads the identities that the listener presents to clients.
 pub(crate) fn of_listener(
     listener: &ListenerConfig,
     stores: &Stores,

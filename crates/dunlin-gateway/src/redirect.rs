@@ -256,7 +256,7 @@ impl Going<'_> {
     /// Where the client of this request goes on.
     ///
     /// # Errors
-    /// The random source has failed, or the request does not say what it asks for.
+    /// The random source has failed, or the request has no valid target.
     fn to(&self, request: &Request<Incoming>) -> Result<String, Refusal> {
         let Self { config, policed, listener, from, port } = *self;
         let asked = target::host_of(request)?;
@@ -295,7 +295,7 @@ impl Going<'_> {
     }
 }
 
-/// The client whom the parameters of a query name, and the query without them. `None` if it names no client.
+/// The client that the parameters of a query name, and the query without them. `None` if it names no client.
 fn identity(attributes: &[Attribute], query: &str) -> (Option<Client>, String) {
     let mut client: Option<Client> = None;
     let mut rest: Vec<&str> = vec![];

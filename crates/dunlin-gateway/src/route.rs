@@ -100,7 +100,7 @@ pub(crate) fn oddity(name: &str) -> Option<&'static str> {
     NamePattern::parse(name).filter(|name| !name.is_wildcard).is_none().then_some("not a DNS name")
 }
 
-/// The server name of a ClientHello for the log, and what is odd about it.
+/// The server name of a ClientHello for the log, and a note if the name is unusual.
 pub(crate) fn shown(name: &str) -> String {
     let escaped: String = name.escape_debug().take(MAX_SHOWN).collect();
     oddity(name).map_or_else(|| escaped.clone(), |why| format!("{escaped} ({why})"))

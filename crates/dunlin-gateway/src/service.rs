@@ -364,7 +364,7 @@ pub(crate) struct Bound<L> {
     common: Common,
 }
 
-/// A gateway or a tunnel, apart from what its listeners do.
+/// A gateway or a tunnel, apart from the work of its listeners.
 pub(crate) struct Service<L> {
     pub(crate) shared: Arc<Shared>,
     /// Also the lock of a reload.
@@ -411,7 +411,8 @@ impl<L: Serve> Service<L> {
         self.running.lock().await
     }
 
-    /// Binds what these listeners lack: listeners with the address of a running one keep its socket.
+    /// Binds the missing sockets of these listeners. A listener with the address of a running one keeps its
+    /// socket.
     ///
     /// # Errors
     /// `faults`, and all addresses that cannot be bound.
@@ -567,7 +568,7 @@ impl<L: Serve> Service<L> {
         tasks.ordinary > 0 || tasks.freezable > 0
     }
 
-    /// Waits until so many tasks have ended.
+    /// Waits until `is_enough` is true for the tasks that have not ended.
     async fn ended(&self, is_enough: impl FnMut(&Tasks) -> bool) {
         // It fails only if the sender is gone, which is part of the service.
         let _ = self.shared.tasks.subscribe().wait_for(is_enough).await;

@@ -528,7 +528,7 @@ pub(crate) fn server_configs(
     let tickets = stores.tickets(listener).map_err(|fault| faults.push(fault)).ok();
     let is_complete = is_complete && faults.len() == before && listener.policy.is_some() == policy.is_some();
     let Some(tickets) = tickets.filter(|_| is_complete) else {
-        // The engine would refuse what is missing, but these faults do not depend on it.
+        // The engine would refuse missing parts, but these faults do not depend on them.
         if let Some(policy) = policy.filter(|_| has_clients) {
             faults.extend(policed::mismatches(listener, &policy.current()));
         }
@@ -653,7 +653,8 @@ pub(crate) fn read(path: &Path) -> std::io::Result<Vec<u8>> {
     }
 }
 
-/// Adds trust in verifiable credentials and bare DIDs, and returns what answers questions about them.
+/// Adds trust in verifiable credentials and bare DIDs, and returns the look-ups that answer questions about
+/// them.
 pub(crate) fn verifiers(
     trust: Trust,
     credentials: &CredentialTrust,

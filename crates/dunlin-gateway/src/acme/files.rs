@@ -1,7 +1,7 @@
 //! The files of one authority in a store: the account, certificates with their keys, a lock, and the answers
 //! to challenges.
 //!
-//! Several gateways may share a store. The one that has the lock orders; the others take what it has written,
+//! Several gateways may share a store. The one that has the lock orders; the others take its certificates,
 //! and answer challenges from the same files, because the authority may ask any of them.
 
 use std::fs::{File, Permissions, TryLockError};

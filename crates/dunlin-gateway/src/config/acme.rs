@@ -164,7 +164,7 @@ impl AcmeConfig {
     }
 }
 
-/// Checks what certificates by ACME need of the listeners.
+/// Checks that the listeners meet the requirements of certificates by ACME.
 pub(super) fn check_together(listeners: &[ListenerConfig], faults: &RefCell<Vec<Fault>>) {
     let mut files: HashMap<PathBuf, &AcmeConfig> = HashMap::new();
     let has_tls = listeners.iter().any(|listener| listener.transport == TransportKind::Tls);

@@ -1,4 +1,4 @@
-//! The tables `[[listener.certificate]]`: what a listener shows its peers.
+//! The tables `[[listener.certificate]]`: the identities that a listener presents to its peers.
 
 use std::collections::HashMap;
 

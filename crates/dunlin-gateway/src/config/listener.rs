@@ -276,7 +276,7 @@ pub struct ListenerConfig {
     /// Whether clients come over TCP or UDP.
     pub transport: TransportKind,
     /// The policy that gives each client its profile: a TOML file or an SQLite database (docs/policy.md). Its
-    /// profiles then say what `versions` and `clients.verify` say otherwise.
+    /// profiles then take the place of `versions` and `clients.verify`.
     pub policy: Option<FileField>,
     /// A listener for plain HTTP that sends clients on to this one.
     pub redirect: Option<RedirectConfig>,
@@ -568,7 +568,7 @@ impl ClientsConfig {
         let trusts = !ca.is_empty() || !raw_keys.is_empty() || credentials.trusts();
         // Trust that nothing demands must not look like protection.
         let verify = match has_policy {
-            // Each profile demands what it needs.
+            // Each profile states its own demand.
             true => Verify::Optional,
             false => verify.unwrap_or(if trusts || psk.is_some() { Verify::Required } else { Verify::None }),
         };
@@ -696,7 +696,7 @@ fn is_local(to: &str) -> bool {
     host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
 }
 
-/// Checks what the listeners share: names and addresses.
+/// Checks the names and addresses of listeners against each other.
 pub(super) fn check_together(
     listeners: &[ListenerConfig],
     admin: Option<&AdminConfig>,

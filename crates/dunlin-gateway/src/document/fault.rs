@@ -48,8 +48,8 @@ impl fmt::Display for Place {
     }
 }
 
-/// One fault of a configuration or policy. The text is one line: file, line, key, what is wrong, and what is
-/// allowed.
+/// One fault of a configuration or policy. The text is one line: file, line, key, the fault, and the allowed
+/// values.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
     /// Where it is; `None` if no line of a file is at fault.

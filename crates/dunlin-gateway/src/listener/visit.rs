@@ -1,4 +1,4 @@
-//! A client on its way in: the choice of its route and of its profile, and what the gateway learns from its
+//! A client on its way in: the choice of its route and of its profile, and the gateway's knowledge from its
 //! handshake.
 
 use std::net::SocketAddr;

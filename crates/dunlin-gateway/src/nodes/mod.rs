@@ -121,7 +121,7 @@ impl Peer {
     }
 }
 
-/// Counts what became of the datagrams from and for another gateway.
+/// Counts the fates of datagrams from and for another gateway.
 type Counts = Box<dyn Fn(Passed) + Send + Sync>;
 
 /// The gateways with the same clients, as this one sees them.

@@ -123,11 +123,11 @@ pub(crate) enum ToBackend<'a> {
     Opened,
     /// No socket opens, or the network says that the backend takes no datagrams.
     Failed(&'a io::Error),
-    /// The socket is closed after `backend_time` without traffic: what the backend still sends there is lost.
+    /// The socket is closed after `backend_time` without traffic. Later datagrams from the backend are lost.
     Expired,
 }
 
-/// Passes datagrams until the association ends. `note` is called with what happens on the way to the backend.
+/// Passes datagrams until the association ends. `note` is called with each event on the way to the backend.
 pub(crate) async fn pass(
     client: &DtlsAssociation,
     backend: &Backend<'_>,

@@ -73,7 +73,7 @@ impl Stores {
     }
 }
 
-/// The engine's configuration of a listener, and what belongs to it.
+/// The engine's configuration of a listener, with its parts.
 pub(crate) struct Made {
     pub(crate) config: Arc<ClientConfig>,
     /// The answers about servers whose documents are in a registry.
