@@ -81,7 +81,7 @@ fn knows_less_of_a_client_that_resumes_a_session() {
     }
 }
 
-/// A backend that is told one of the names must not serve a client that the policy knows by the other.
+/// A backend that receives one of the names must not serve a client that the policy knows by the other.
 #[test]
 fn several_common_names_are_no_identity_by_name() {
     // Made by OpenSSL 3.0.

@@ -298,6 +298,6 @@ fn no_sequence_turns_a_policy_against_a_user() {
             connect(rng, &first, &second, &mut served);
         }
     }
-    // The random policies reach both: what is refused when loaded, and clients that are served.
+    // The random policies reach both: policies that are refused when loaded, and clients that are served.
     assert!(refused > runs() / 10 && served > runs(), "{refused} policies refused, {served} clients served");
 }

@@ -113,7 +113,7 @@ fn gateways_tell_each_other_about_addresses() {
     one.share();
     two.share();
     one.remember(address("10.0.0.1"), &sensor(), strong, 0);
-    // The same news are told once, until a tenth of their time is over.
+    // An unchanged entry is sent once, until a tenth of its time is over.
     assert!(one.remember(address("10.0.0.1"), &sensor(), strong, 360));
     assert_eq!(tell(&one, &two, 1), 1);
     assert_eq!(known(&two, "10.0.0.1", 3599), Some(sensor()));

@@ -1,4 +1,4 @@
-//! Faults of configurations: all at once, with file, line, key and what is allowed.
+//! Faults of configurations: all at once, with file, line, key and the allowed values.
 
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;

@@ -462,7 +462,7 @@ async fn a_tunnel_sends_the_status_list_of_its_credential() {
     assert!(!through("staple_status = \"good.vc\"").await);
     gateway.reload(place.config(&text)).await.unwrap();
     assert!(!through("staple_status = \"good.vc\"").await);
-    // A file that is older than what a peer has sent is no fault, and hides nothing.
+    // A file with an older list than a peer has sent is no fault, and hides nothing.
     place.write("status.vc", &operator.list_of_age(&[], 60));
     let text = listener("") + CLIENTS + &route(backend("one").await, "");
     gateway.reload(place.config(&text)).await.unwrap();
@@ -632,8 +632,8 @@ async fn datagram(port: u16) -> Option<String> {
     None
 }
 
-/// Each client gets what it trusts: a certificate, a credential with its status list, or a bare DID; also by
-/// a policy that names them.
+/// Each client gets an identity that it trusts: a certificate, a credential with its status list, or a bare
+/// DID; also by a policy that names them.
 #[tokio::test]
 async fn a_listener_shows_credentials_and_dids() {
     let (operator, hub, other) = (Party::new(), Party::new(), Party::new());

@@ -315,7 +315,8 @@ async fn refuses_requests_for_the_host_of_another_route() {
     assert_eq!(values(&request, "host"), [format!("127.0.0.1:{to}")]);
 }
 
-/// A client chooses what it negotiates, so the application protocols of a route do not protect its host.
+/// A client chooses the application protocol, so the application protocols of a route do not protect its
+/// host.
 #[tokio::test]
 async fn the_application_protocol_opens_no_other_route() {
     let place = Place::new();

@@ -100,8 +100,8 @@ impl Balancer {
     }
 }
 
-/// The table `[nodes]` of the gateway with the number `own`. The others send to `addresses`, of which the
-/// first belongs to number 1.
+/// The table `[nodes]` of the gateway with the number `own`. The others send to `addresses`; the first one
+/// belongs to number 1.
 pub(crate) fn nodes(own: usize, listen: SocketAddr, addresses: &[SocketAddr]) -> String {
     let node = |(at, address): (usize, &SocketAddr)| {
         format!("[[nodes.node]]\nnumber = {}\naddress = \"{address}\"\n", at + 1)
@@ -272,8 +272,8 @@ async fn changed_and_repeated_datagrams_between_gateways_are_refused() {
     }
     metric_becomes(a, "dunlin_gateway_node_datagrams_total{node=\"2\",outcome=\"replayed\"}", 3.0).await;
     assert_eq!(passed(a, "2", "delivered"), 1.0);
-    // The second gateway gets back what is for the first one: it belongs to another gateway, and goes
-    // nowhere.
+    // The second gateway receives a datagram for the first one. The datagram belongs to another gateway, and
+    // goes nowhere.
     between.send_to(sealed, two.addresses[1]).await.unwrap();
     metric_becomes(
         &two.gateways[1],

@@ -72,7 +72,7 @@ profile = "low"
     )
 }
 
-/// A directory with a policy, `more` of which precedes its profiles, and two trees of certificates.
+/// A directory with two PKIs and a policy; `more` is inserted before the profiles.
 pub(crate) fn place(more: &str) -> Place {
     let place = Place::new();
     place.make_pki_of("other-", KeyType::P384, &["localhost"]);
@@ -112,7 +112,7 @@ pub(crate) fn decided(gateway: &Gateway, stage: &str, rule: &str, verdict: &str,
     )
 }
 
-/// A backend that sends back what it gets.
+/// A backend that echoes its input.
 pub(crate) async fn echo() -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -409,7 +409,7 @@ async fn a_foreign_client_comes_onto_the_blacklist() {
     assert_eq!(told["blacklist"][0]["offence"], "foreign");
     assert!(told["blacklist"][0]["until"].as_u64() > told["since"].as_u64(), "{told}");
 
-    // Other limits free only what they exempt.
+    // Other limits free only the clients that they exempt.
     let text = std::fs::read_to_string(place.path("policy.toml")).unwrap();
     place.write("policy.toml", &(text + "exempt = \"127.0.0.2\"\n"));
     metric_becomes(&gateway, "dunlin_gateway_policy_reloads_total{outcome=\"succeeded\"}", 1.0).await;

@@ -58,7 +58,7 @@ pub(crate) async fn echo_datagrams() -> u16 {
     port
 }
 
-/// A client that always sends, and what it has sent and got back.
+/// A client that always sends, with the numbers of its last sent and its last echoed datagram.
 struct Talking {
     sent: Arc<AtomicU32>,
     echoed: Arc<AtomicU32>,

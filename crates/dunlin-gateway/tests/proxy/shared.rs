@@ -131,7 +131,8 @@ async fn without_redis_clients_get_full_handshakes_at_the_other() {
     }
 }
 
-/// Waits until this gateway has told the others what it knows now, and has learned what they had told before.
+/// Waits until this gateway has sent its present knowledge to the others, and has received their earlier
+/// messages.
 async fn exchanged(gateway: &Gateway) {
     let count =
         || metric(gateway, "dunlin_gateway_shared_refreshes_total{what=\"clients\",outcome=\"succeeded\"}");

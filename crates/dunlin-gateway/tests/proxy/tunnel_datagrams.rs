@@ -142,7 +142,7 @@ async fn wire(gateway: u16) -> (u16, Arc<AtomicU16>) {
     (port, target)
 }
 
-/// The gateway crashes and comes back without its associations, of which it cannot tell anyone. The tunnel
+/// The gateway crashes and comes back without its associations, and cannot notify the clients. The tunnel
 /// asks it after a while without an answer.
 #[tokio::test]
 async fn a_lost_association_is_replaced_by_a_cached_handshake() {
