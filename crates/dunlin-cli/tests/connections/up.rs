@@ -8,7 +8,7 @@ use std::process::{Child, Stdio};
 use crate::common::{Place, send_signal};
 use serde_json::Value;
 
-/// The devices in turn: name, authentication, protocol. Those with MQTT need Mosquitto, which `tools/setup
+/// The devices in turn: name, authentication, protocol. Devices with MQTT need Mosquitto, which `tools/setup
 /// test` installs.
 const DEVICES: [(&str, &str, &str); 15] = [
     ("sensor-1", "X.509 P-256", "HTTP"),
