@@ -256,7 +256,7 @@ fn retransmission(text: &str) -> Result<Retransmission, String> {
 /// The value of `--loss`: which datagrams to lose.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Loss {
-    /// Those with these numbers, from 1.
+    /// The datagrams with these numbers, from 1.
     Numbers(Vec<RangeInclusive<u64>>),
     /// This many out of a hundred.
     Percent(u64),

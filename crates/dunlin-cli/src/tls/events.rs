@@ -296,7 +296,7 @@ pub(crate) struct Frozen {
     /// Their file.
     pub(crate) file: String,
     pub(crate) associations: usize,
-    /// Those that could not be frozen or thawed.
+    /// The number of associations that could not be frozen or thawed.
     pub(crate) others: usize,
     /// How long it took.
     pub(crate) ms: u128,

@@ -180,7 +180,7 @@ pub(crate) struct ServerOptions {
     /// Request a certificate, raw key or credential from clients, but accept clients without.
     #[arg(long, help_heading = "Identity")]
     pub(crate) verify: bool,
-    /// Refuse clients without a certificate, raw key or credential. Unlike that of s_server, this option
+    /// Refuse clients without a certificate, raw key or credential. Unlike s_server's -Verify, this option
     /// takes no depth.
     #[arg(long = "Verify", conflicts_with = "verify", help_heading = "Identity")]
     pub(crate) verify_required: bool,

@@ -86,7 +86,7 @@ pub(super) enum Way {
 }
 
 impl Way {
-    /// All ways; devices use them in turn. Those with MQTT need a broker, and TCS needs a build with
+    /// All ways; devices use them in turn. The ways with MQTT need a broker, and TCS needs a build with
     /// association ports.
     const ALL: [Self; 15] = [
         Self::X509P256,
@@ -238,7 +238,7 @@ pub(super) struct KeyFile {
     pub(super) name: String,
     /// Its content.
     pub(super) content: Zeroizing<String>,
-    /// Who may read it.
+    /// The users that may read it.
     pub(super) access: Access,
 }
 
