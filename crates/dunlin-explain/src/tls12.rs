@@ -183,8 +183,8 @@ mod tests {
     use super::*;
     use crate::names;
 
-    /// The test vector for P_SHA256 comes from the mailing list of the IETF's TLS working group, 23
-    /// January 2009.
+    /// The test vector for P_SHA256 comes from the mailing list of the IETF's TLS working group, 23 January
+    /// 2009.
     #[test]
     fn prf_matches_the_published_vector() {
         let hex = |text| base16ct::lower::decode_vec(text).unwrap();

@@ -118,7 +118,7 @@ impl Stores {
         all.entry(policy.to_owned()).or_default().clone()
     }
 
-    /// The file of frozen associations with its store. Those that are open stay.
+    /// The file of frozen associations with its store. Files that are open stay open.
     pub(crate) fn frozen(&self, config: &FrozenConfig) -> Result<Arc<FrozenPlace>, Fault> {
         let mut all = self.frozen.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(place) = all.get(&config.file.value) {
@@ -472,7 +472,7 @@ pub(crate) fn passwords(
 
 /// The content of a listener's files.
 pub(crate) struct Files {
-    /// In the order of the configuration. Those by ACME change.
+    /// In the order of the configuration. Certificates by ACME change.
     pub(crate) own: ArcSwap<Vec<Own>>,
     pub(crate) trust: Verifiers,
     /// The registry's answers about clients with verifiable credentials.

@@ -282,8 +282,8 @@ pub struct ListenerConfig {
     pub redirect: Option<RedirectConfig>,
     /// The enabled versions.
     pub versions: Versions,
-    /// The server's certificates, credentials and DIDs. Of those that suit the client, one with the
-    /// name that it wants comes first.
+    /// The server's certificates, credentials and DIDs. Of those that suit the client, one with the name that
+    /// it wants comes first.
     pub certificates: Vec<OwnFiles>,
     /// Whether clients may get the raw public key of a certificate instead (RFC 7250).
     pub raw_public_key: bool,

@@ -68,10 +68,10 @@ struct Told {
 }
 
 impl NftMirror {
-    /// Brings the kernel to what `present` returns: the sets, and the networks that they should have. It
-    /// blocks until `nft` has ended, which runs for some 1000 networks at once. Networks that could not be
-    /// changed are tried again by the next call. Those that are left in former sets stay there until their
-    /// time is over.
+    /// Brings the kernel to the state that `present` returns: the sets, and the networks that they should
+    /// have. It blocks until `nft` has ended, which runs for some 1000 networks at once. Networks that could
+    /// not be changed are tried again by the next call. Networks that remain in former sets stay there until
+    /// their time is over.
     ///
     /// # Errors
     /// `nft` cannot be started or does not end in time, or its first message. If removals and additions fail,
