@@ -192,7 +192,7 @@ pub(crate) fn told(faults: &Faults) -> Error {
     })
 }
 
-/// The same with another name for the place of a fault.
+/// As [`told`], with `place` as the name of a fault's place.
 pub(crate) fn told_at(faults: &Faults, place: impl Fn(&Fault) -> String) -> Error {
     let error = |fault: &Fault| Error::failed(place(fault), &fault.what, &fault.advice);
     let mut errors: Vec<_> = faults.iter().map(error).collect();

@@ -207,8 +207,7 @@ impl<C: Clone> Followed<C> {
 }
 
 impl<C: Clone + Send + 'static> Followed<C> {
-    /// The same as [`Self::current`], on a thread that may wait for files and for the work of a
-    /// configuration.
+    /// As [`Self::current`], on a thread that may wait for files and for the work of a configuration.
     pub(crate) async fn current_off_thread(
         self: &Arc<Self>,
         tell: impl FnMut(Outcome) + Send + 'static,

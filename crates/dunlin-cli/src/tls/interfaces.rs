@@ -132,7 +132,7 @@ pub(crate) fn line(event: &PathEvent) -> String {
     }
 }
 
-/// The same for scripts; `None` for an event that has no name here.
+/// The event for scripts; `None` if it has no name here.
 pub(crate) fn event(at: At, event: &PathEvent) -> Option<Event> {
     match event {
         PathEvent::Changed { sockets: [from, to], change } => Some(Event::PathChanged(PathChanged {

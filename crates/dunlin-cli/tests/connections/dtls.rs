@@ -633,7 +633,7 @@ fn a_server_with_the_wrong_keys_leaves_the_frozen_file_alone() {
     assert!(server.warnings.contains("thawed 1 association from server.frozen"), "{}", server.warnings);
     clients[0].write("after\n");
     assert_eq!(clients[0].line(), "after");
-    // One with clients of its own sets it aside.
+    // A server with clients of its own sets the file aside.
     stop(server);
     write_keys(&place, &["other"]);
     let server = Server::at(&place, port, &options);

@@ -378,7 +378,7 @@ impl Maker {
         Ok((client(profile)?, format!("x509:dns:{name}"), format!("X.509 {SERVER}")))
     }
 
-    /// The same with TLS 1.2, and with renegotiation.
+    /// As [`Self::x509`], with TLS 1.2 and renegotiation.
     fn tls12(&self, name: &str) -> Result<(ClientConfig, String, String), Error> {
         let identity = self.leaf(name, KeyType::P256)?;
         let key = signing_key(&self.provider, &identity.key)?;
