@@ -106,8 +106,8 @@ pub(crate) fn shown(name: &str) -> String {
     oddity(name).map_or_else(|| escaped.clone(), |why| format!("{escaped} ({why})"))
 }
 
-/// The index of the route that a client has taken who negotiated this. The same as [`find`] for its
-/// ClientHello, if the routes are the same: a route with protocols always selects one of them, and one
+/// The index of the route that a client with these negotiated parameters took. It equals [`find`] for its
+/// ClientHello if the routes have not changed: a route with protocols always selects one of them, and one
 /// without selects none.
 pub(crate) fn of(routes: &[RouteConfig], negotiated: &Negotiated) -> Option<usize> {
     let alpn = negotiated.alpn.as_ref();

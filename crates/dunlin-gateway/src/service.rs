@@ -395,7 +395,7 @@ impl<L: Serve> Service<L> {
         }
     }
 
-    /// The same for a UDP socket.
+    /// Binds a UDP socket, or takes the inherited one with this address.
     pub(crate) async fn bind_datagrams(&self, address: &Field<SocketAddr>) -> Result<UdpSocket, Fault> {
         bind_udp(address, &mut *self.inherited.lock().await).await
     }

@@ -145,7 +145,7 @@ impl PolicyProfile {
         match self.client {
             Demand::Certificate => suites.retain(|suite| !suite.has_psk()),
             Demand::Psk => suites.retain(|suite| suite.has_psk()),
-            // A suite with a key authenticates the client, who would be anonymous in others.
+            // A suite with a key authenticates the client, which would be anonymous in other suites.
             _ => suites.sort_by_key(|suite| !suite.has_psk()),
         }
         suites

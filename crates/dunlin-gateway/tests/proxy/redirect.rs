@@ -1,4 +1,5 @@
-//! Redirection from plain HTTP: curl is asked who it is, and sent on to HTTPS under a one-time name.
+//! Redirection from plain HTTP: the gateway asks curl for its identity, and sends it on to HTTPS under a
+//! one-time name.
 
 use std::net::SocketAddr;
 use std::process::Output;
