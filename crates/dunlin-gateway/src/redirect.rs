@@ -253,7 +253,7 @@ struct Going<'a> {
 }
 
 impl Going<'_> {
-    /// Where the client of this request goes on.
+    /// The URL at which the client of this request goes on.
     ///
     /// # Errors
     /// The random source has failed, or the request has no valid target.

@@ -1,5 +1,5 @@
-//! Where associations are while no process runs: the table `[frozen]` of a tunnel, and `[listener.frozen]` of
-//! a gateway.
+//! The storage of associations while no process runs: the table `[frozen]` of a tunnel, and
+//! `[listener.frozen]` of a gateway.
 
 use std::path::{Path, PathBuf};
 

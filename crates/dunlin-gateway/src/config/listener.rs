@@ -202,9 +202,10 @@ pub struct ClientsConfig {
 /// The table `[listener.cache]`: the handshake cache.
 #[derive(Clone, Debug)]
 pub struct CacheConfig {
-    /// Which certificates both sides omit.
+    /// The certificates that both sides omit.
     pub mode: CacheMode,
-    /// Where entries outlive the process: a file, `sqlite:FILE` or a Redis URL. `None`: in memory.
+    /// The store in which entries outlive the process: a file, `sqlite:FILE` or a Redis URL. `None`: in
+    /// memory.
     pub store: Option<Field<StoreUrl>>,
     /// The key file of the store.
     pub key: Option<FileField>,
@@ -295,7 +296,7 @@ pub struct ListenerConfig {
     pub clients: ClientsConfig,
     /// The handshake cache.
     pub cache: Option<CacheConfig>,
-    /// Where associations are while no gateway runs; `None`: they end with it.
+    /// The storage of associations while no gateway runs; `None`: they end with it.
     pub frozen: Option<FrozenConfig>,
     /// Limits on clients.
     pub limits: Limits,

@@ -52,7 +52,7 @@ impl fmt::Display for Place {
 /// values.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
-    /// Where it is; `None` if no line of a file is at fault.
+    /// The place of the fault; `None` if no line of a file is at fault.
     pub place: Option<Place>,
     /// The description of the fault.
     pub what: String,

@@ -37,7 +37,7 @@ impl ListenerId {
     }
 }
 
-/// Where a datagram goes.
+/// The direction of a datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Direction {
     /// From a client to the gateway that has its association.

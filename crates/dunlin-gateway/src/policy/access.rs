@@ -1,4 +1,4 @@
-//! Which clients may use a route: the key `allow`, with the conditions of rules on identities and addresses.
+//! Access control of routes: the key `allow`, with the conditions of rules on identities and addresses.
 
 use std::fmt;
 use std::net::IpAddr;

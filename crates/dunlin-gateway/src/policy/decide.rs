@@ -108,7 +108,7 @@ pub struct Finished<'a> {
     pub turn: Turn,
 }
 
-/// Which rules count, by their basis.
+/// The rules that count, by their basis.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Scope {
     All,

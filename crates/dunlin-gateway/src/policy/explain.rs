@@ -1,4 +1,4 @@
-//! Which rule a client gets and why, with every rule that was walked.
+//! The explanation of a decision: the rule that a client gets, the reason, and every rule that was walked.
 
 use std::fmt;
 use std::sync::Arc;

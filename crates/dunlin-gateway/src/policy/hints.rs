@@ -118,7 +118,7 @@ impl Hello {
     }
 }
 
-/// Where a server learned which client may be calling. In order of preference.
+/// The source from which a server learned which client may be calling. In order of preference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Source {
     /// A session ticket or session ID that this server opened or found.

@@ -108,7 +108,7 @@ pub struct Policy {
     index: ClientIndex,
 }
 
-/// Where a profile stands, for faults against its listeners.
+/// The places of a profile in its file, for faults against its listeners.
 #[derive(Clone, Debug)]
 pub(crate) struct ProfilePlaces {
     pub(crate) table: Place,
@@ -132,7 +132,7 @@ struct ClientIndex {
 pub struct Rule {
     /// Its name, or its key if it has none.
     pub name: String,
-    /// Where it stands.
+    /// Its place.
     pub place: Place,
     /// All of these must hold.
     pub conditions: Vec<Condition>,
@@ -152,7 +152,7 @@ enum Action {
     Refuse,
 }
 
-/// In which directions a TLS 1.2 connection may renegotiate once.
+/// The directions in which a TLS 1.2 connection may renegotiate once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Renegotiation {
     /// To a stronger profile.
@@ -186,7 +186,7 @@ impl Policy {
         self.profiles.iter().find(|profile| profile.name == name)
     }
 
-    /// Where the profile with this name stands.
+    /// The places of the profile with this name.
     pub(crate) fn places(&self, name: &str) -> Option<&ProfilePlaces> {
         self.places.get(name)
     }
@@ -205,7 +205,7 @@ impl Policy {
         &self.rules
     }
 
-    /// In which directions a connection may renegotiate.
+    /// The directions in which a connection may renegotiate.
     pub const fn renegotiation(&self) -> Renegotiation {
         self.renegotiation
     }

@@ -97,7 +97,7 @@ impl HandshakeTable {
     }
 }
 
-/// From which address each client came last. An address is a hint ([`Source::Address`]), never a proof.
+/// The addresses from which clients came last. An address is a hint ([`Source::Address`]), never a proof.
 ///
 /// Only clients whose profile demands a certificate are remembered, for
 /// [`PolicyProfile::address_lifetime_s`]. If clients share an address, the one with the strongest profile is

@@ -22,7 +22,7 @@ pub(crate) fn free<const N: usize>() -> [SocketAddr; N] {
     sockets.map(|socket| socket.local_addr().unwrap())
 }
 
-/// Where a balancer sends the datagrams of its client, and from which socket.
+/// The gateway to which a balancer sends the datagrams of its client, and the balancer's socket.
 #[derive(Clone)]
 struct Way {
     out: Arc<UdpSocket>,
@@ -124,7 +124,7 @@ const LISTENER: &str = "[[listener]]\nname = \"coap\"\nlisten = \"127.0.0.1:0\"\
 struct Two {
     gateways: [Gateway; 2],
     ports: [SocketAddr; 2],
-    /// Where they receive the datagrams of each other.
+    /// The addresses on which they receive each other's datagrams.
     addresses: [SocketAddr; 2],
     backend: UdpSocket,
     client: Client,

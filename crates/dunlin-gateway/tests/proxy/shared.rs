@@ -158,7 +158,7 @@ async fn a_client_of_one_gateway_is_recognized_at_the_other() {
     exchanged(&one).await;
     exchanged(&two).await;
     assert_eq!(policy::visit(&client, second).await, (policy::LOW, false));
-    // Another client behind the same address proves that the hint is wrong, which the first gateway hears,
+    // Another client behind the same address proves that the hint is wrong. The first gateway learns this,
     // too.
     let other = place.with_certificate(place.client("other-root.pem"), "other-");
     other.exchange(second, "localhost", "").await.unwrap_err();
