@@ -191,7 +191,7 @@ fn link_header(link: DataLink, frame: &[u8]) -> Option<usize> {
     .filter(|header| *header <= frame.len())
 }
 
-/// Where the IP packet begins in the content of this EtherType, which begins at `at`.
+/// The offset of the IP packet in the content of this EtherType, which begins at `at`.
 fn ip_behind(frame: &[u8], mut typ: u16, mut at: usize) -> Option<usize> {
     loop {
         match typ {

@@ -233,7 +233,7 @@ impl From<HandshakeError> for Unserved {
     }
 }
 
-/// Where the server receives clients.
+/// The socket on which the server receives clients.
 enum Listener {
     Tcp(TcpListener),
     Udp(DtlsEndpoint),
@@ -282,7 +282,7 @@ struct Server {
     psks: Option<Arc<ServerPsks>>,
     /// Stdin, for one client at a time.
     input: Option<Arc<AsyncMutex<Input>>>,
-    /// Where associations outlive the process, and the endpoint that has them.
+    /// The file in which associations outlive the process, and the endpoint that has them.
     frozen: Option<Arc<FrozenPlace>>,
     endpoint: OnceLock<DtlsEndpoint>,
     /// Freezing has failed.
@@ -292,7 +292,7 @@ struct Server {
     stopped: watch::Sender<bool>,
     /// Stdin or stdout, and why it failed. The server serves no client without it.
     lost: OnceLock<(&'static str, String)>,
-    /// When clients were refused.
+    /// The times at which clients were refused.
     refusals: Refusals,
     log: Log,
 }

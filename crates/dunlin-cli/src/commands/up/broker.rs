@@ -84,7 +84,7 @@ impl Broker {
         Ok(false)
     }
 
-    /// Where it listens.
+    /// The address on which it listens.
     pub(super) const fn address(&self) -> SocketAddr {
         self.address
     }

@@ -135,7 +135,7 @@ pub(super) struct Plan {
 }
 
 impl Plan {
-    /// Where this device connects to.
+    /// The address to which this device connects.
     fn server(&self, device: &Device) -> SocketAddr {
         if device.way == Way::Tcs {
             return self.coaps;

@@ -37,7 +37,7 @@ const PROXY_INET6: (u8, usize) = (2, 36);
 /// The type of the field with the identity (docs/gateway.md).
 const PROXY_IDENTITY: u8 = 0xe0;
 
-/// Where the servers listen, on free ports of 127.0.0.1.
+/// The addresses of the servers, on free ports of 127.0.0.1.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Services {
     /// HTTP.
