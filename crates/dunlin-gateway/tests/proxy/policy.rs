@@ -409,7 +409,7 @@ async fn a_foreign_client_comes_onto_the_blacklist() {
     assert_eq!(told["blacklist"][0]["offence"], "foreign");
     assert!(told["blacklist"][0]["until"].as_u64() > told["since"].as_u64(), "{told}");
 
-    // Other limits free only the clients that they exempt.
+    // Other limits free only the addresses that they exempt.
     let text = std::fs::read_to_string(place.path("policy.toml")).unwrap();
     place.write("policy.toml", &(text + "exempt = \"127.0.0.2\"\n"));
     metric_becomes(&gateway, "dunlin_gateway_policy_reloads_total{outcome=\"succeeded\"}", 1.0).await;
