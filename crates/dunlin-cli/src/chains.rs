@@ -31,7 +31,7 @@ pub(crate) struct Words {
 }
 
 impl Words {
-    /// What the failure's own text leaves out, and the remedy. `None` if the failure is not about
+    /// The detail that the failure's own text lacks, and the remedy. `None` if the failure is not about
     /// certificates.
     pub(crate) fn explain(&self, failure: &AuthenticationFailure) -> Option<(String, String)> {
         use AuthenticationFailure as F;

@@ -106,7 +106,7 @@ impl Own {
     /// Verifies what this DID has issued, now or before a rotation.
     ///
     /// # Errors
-    /// That of the latest document.
+    /// The error with the latest document.
     pub(crate) fn verify<T>(
         &self,
         check: impl Fn(&Verifier) -> Result<T, CredentialError>,
@@ -209,7 +209,7 @@ pub(crate) fn resolve(did: &Did) -> Result<DidDocument, Error> {
     })
 }
 
-/// Reads a DID document from a file. The document says itself of which DID it is.
+/// Reads a DID document from a file. The document itself names its DID.
 pub(crate) fn document(path: &Path) -> Result<DidDocument, Error> {
     DidDocument::read_any(files::text(path)?.as_bytes())
         .map_err(|error| Error::failed(path.display(), error, "give a DID document in JSON"))
@@ -255,7 +255,7 @@ fn pinned(
     Ok(Arc::new(pinned.map_err(refused)?))
 }
 
-/// What the issuers on a list resolve to. Those of the methods `later` may have no document at hand.
+/// The resolved issuers of a list. Issuers of the methods `later` may have no document at hand.
 pub(crate) fn issuers(
     path: &Path,
     documents: &[DidDocument],
@@ -268,8 +268,8 @@ pub(crate) fn issuers(
     listed.map_err(|error| Error::failed(path.display(), error, UNRESOLVABLE))
 }
 
-/// A list of peers, and what it pins of these documents. Other programs, which resolve more, may have the
-/// same list, so a DID that can never authenticate here gives a warning.
+/// A list of peers, and the documents among `documents` that it pins. Other programs, which resolve more, may
+/// have the same list, so a DID that can never authenticate here gives a warning.
 pub(crate) fn peers(
     path: &Path,
     documents: &[DidDocument],
@@ -289,7 +289,7 @@ pub(crate) fn credential(path: &Path) -> Result<Vec<u8>, Error> {
     Ok(credential::of_file(&files::read(path)?).to_vec())
 }
 
-/// What a credential or status list says, before anything is verified.
+/// The content of a credential or status list, before anything is verified.
 pub(crate) fn unverified(path: &Path) -> Result<Value, Error> {
     let refused = |error: &dyn std::fmt::Display| {
         Error::failed(path.display(), error, "give a credential as `dunlin vc issue` makes it")
@@ -358,8 +358,8 @@ pub(crate) fn own_status_list(
     })
 }
 
-/// Reads status lists. None may be older than the one of the same name in `newest`, which takes them. Returns
-/// also those of issuers whose documents are not at hand.
+/// Reads status lists. None may be older than the one of the same name in `newest`, which takes them. Also
+/// returns lists of issuers whose documents are not at hand.
 pub(crate) fn newest_status_lists(
     paths: &[PathBuf],
     issuers: &ListedIssuers,

@@ -1,4 +1,4 @@
-//! The error that ends a command, in one line: what failed, why, and what to do.
+//! The error that ends a command, in one line: its subject, the reason and the advice.
 
 use std::collections::BTreeSet;
 use std::fmt::{self, Display};
@@ -70,7 +70,7 @@ impl Error {
         anstream::eprintln!("{style}dunlin:{style:#} {self}");
     }
 
-    /// What failed, why, and what to do.
+    /// The subject of the error, the reason, and the advice.
     pub(crate) fn parts(&self) -> [&str; 3] {
         [&self.what, &self.why, &self.advice]
     }
@@ -207,9 +207,9 @@ fn alert_name<S: Serializer>(alert: &Option<AlertDescription>, serializer: S) ->
 
 /// A failure in words.
 pub(crate) struct Explanation {
-    /// What happened.
+    /// The failure and its reason.
     pub(crate) why: String,
-    /// What the user of this side can do.
+    /// The advice for the user of this side.
     pub(crate) advice: String,
     /// The class of the failure.
     pub(crate) code: Code,

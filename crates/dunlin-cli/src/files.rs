@@ -207,7 +207,8 @@ pub(crate) fn create_directory(path: &Path) -> Result<(), Error> {
     fs::create_dir_all(path).map_err(|error| not_created(path, error))
 }
 
-/// As [`create_directory`], but nobody else can enter the directory. Fails if an existing one lets others in.
+/// As [`create_directory`], but no other user can enter the directory. Fails if an existing directory lets
+/// other users in.
 pub(crate) fn create_private_directory(path: &Path) -> Result<(), Error> {
     create_directory(&directory_of(path))?;
     let created = fs::DirBuilder::new().recursive(true).mode(0o700).create(path);

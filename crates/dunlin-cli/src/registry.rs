@@ -56,7 +56,7 @@ impl AccessOptions {
         self.client_that(url, (Arc::new(Known::new(Knowledge::default())), 0))
     }
 
-    /// As [`Self::client`], and shares what is known for good.
+    /// As [`Self::client`], with shared permanent knowledge.
     fn client_that(
         &self,
         url: &str,
@@ -93,7 +93,7 @@ impl AccessOptions {
         self.look_ups_that(registry, did_web, (known, 0))
     }
 
-    /// As [`Self::look_ups`], and shares what is known for good.
+    /// As [`Self::look_ups`], with shared permanent knowledge.
     fn look_ups_that(
         &self,
         registry: Option<&str>,
@@ -132,7 +132,7 @@ fn contradicts(accepted: &SignedCheckpoint, other: &SignedCheckpoint) {
     ));
 }
 
-/// Reads whom to believe about a registry.
+/// Reads the trust in a registry.
 pub(crate) fn trust(path: &Path, provider: &CryptoProvider) -> Result<RegistryTrust, Error> {
     let advice = "give the file registry.pub that `dunlin registry init` has made, or the genesis file of a replicated registry";
     let now_s = u64::try_from(now_s()).unwrap_or(0);
@@ -206,7 +206,7 @@ pub(crate) fn document(look_ups: &LookUps, issuer: &ListedIssuer) -> Result<DidD
     checked.map(|()| document).map_err(|error| Error::failed("--trust", error, advice))
 }
 
-/// Runs what asks the network, in a command that does nothing else meanwhile.
+/// Runs a network request, in a command that does nothing else meanwhile.
 pub(crate) fn block_on<T>(asked: impl Future<Output = T>) -> Result<T, Error> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     Ok(runtime.block_on(asked))
@@ -233,14 +233,14 @@ pub(crate) struct RegistryOptions {
     known: Option<PathBuf>,
     #[command(flatten)]
     access: AccessOptions,
-    /// Copies of these options share what they learn.
+    /// Copies of these options share their knowledge.
     #[arg(skip)]
     opened: Arc<OnceLock<Opened>>,
     #[arg(skip)]
     opened_known: Arc<OnceLock<OpenedKnown>>,
 }
 
-/// What is known for good, and its file.
+/// The permanent knowledge, and its file.
 struct OpenedKnown {
     known: Arc<Known>,
     file: Option<Arc<KnownFile>>,
@@ -281,7 +281,7 @@ impl RegistryOptions {
         Ok(self.opened.get_or_init(|| Opened { registry, look_ups, stapler: OnceLock::new() }))
     }
 
-    /// What is known for good.
+    /// The permanent knowledge, from the file of --known if the option is given.
     pub(crate) fn known(&self) -> Result<Arc<Known>, Error> {
         if let Some(opened) = self.opened_known.get() {
             return Ok(opened.known.clone());
@@ -298,7 +298,7 @@ impl RegistryOptions {
         Ok(self.opened_known.get_or_init(|| OpenedKnown { known, file }).known.clone())
     }
 
-    /// Makes a verifier resolve what the registry and web servers know, and ask them for the rest.
+    /// Makes a verifier use the known documents of the registry and of web servers, and ask them for others.
     pub(crate) fn extend<J: Judge>(&self, verifier: J) -> Result<J, Error> {
         let resolvers = self.opened()?.look_ups.resolvers();
         match resolvers.is_empty() {
@@ -357,7 +357,7 @@ impl RegistryOptions {
         }
     }
 
-    /// Writes what is known to the disk every second.
+    /// Writes the permanent knowledge to the disk every second.
     fn keep_known(&self) {
         let Some(file) = self.opened_known.get().and_then(|opened| opened.file.clone()) else { return };
         tokio::spawn(async move {
@@ -410,7 +410,7 @@ impl RegistryOptions {
     }
 }
 
-/// How often what is known is written to the disk.
+/// The interval at which the permanent knowledge is written to the disk.
 const SYNC_TIME: Duration = Duration::from_secs(1);
 
 fn no_proof(error: &StaplerError) {

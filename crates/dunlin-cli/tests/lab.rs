@@ -57,8 +57,9 @@ fn links(directory: impl AsRef<Path>) -> impl Iterator<Item = PathBuf> {
     entries.filter_map(|entry| fs::read_link(entry.path()).ok())
 }
 
-/// Returns the namespaces, other than this test's, that the processes use or hold open. Nothing else holds them, so the
-/// kernel removes them with the processes. It reuses their numbers immediately, so the test cannot look for them later.
+/// Returns the namespaces, other than this test's, that the processes use or hold open. Nothing else holds
+/// them, so the kernel removes them with the processes. It reuses their numbers immediately, so the test
+/// cannot look for them later.
 fn namespaces(ids: impl IntoIterator<Item = u32>) -> BTreeSet<PathBuf> {
     let ours: BTreeSet<_> = links("/proc/self/ns").collect();
     let of_process = |id: u32| {
@@ -99,7 +100,8 @@ fn interrupted_run_leaves_nothing_behind() {
     for round in 0..30_u64 {
         let mark = format!("{}-{round}", std::process::id());
         let mut run = long_run(&place, &mark);
-        // The signal may come at any moment: while the run creates namespaces, devices and processes, or later.
+        // The signal may come at any moment: while the run creates namespaces, devices and processes, or
+        // later.
         std::thread::sleep(Duration::from_millis(round * 7919 % 250));
         seen += namespaces(marked(&mark)).len();
         let signal = ["INT", "TERM", "KILL"][(round % 3) as usize];
@@ -194,7 +196,8 @@ fn rows_of(place: &Place, file: &str) -> Vec<Value> {
     report["rows"].as_array().unwrap().clone()
 }
 
-/// The rows of a quick run of `caching` on sockets, which several tests read. The median of an odd number of runs is one of them.
+/// The rows of a quick run of `caching` on sockets, which several tests read. The median of an odd number of
+/// runs is one of them.
 fn on_sockets() -> &'static [Value] {
     static RUN: OnceLock<Vec<Value>> = OnceLock::new();
     RUN.get_or_init(|| {
@@ -219,8 +222,8 @@ fn by_keys(rows: Vec<Value>) -> (Vec<Value>, Vec<Value>) {
     rows.into_iter().partition(|row| row["credential"] == "rsa2048")
 }
 
-/// The paper sends 5667 bytes of TLS, and 1494 with its cache. The server's chain has RSA-4096 keys and the client's chain
-/// has RSA-2048 keys. The figures include the data and the closing alerts.
+/// The paper sends 5667 bytes of TLS, and 1494 with its cache. The server's chain has RSA-4096 keys and the
+/// client's chain has RSA-2048 keys. The figures include the data and the closing alerts.
 fn different_keys_are_within_their_bars(rows: &[Value]) {
     let handshake = |mode, connection, name| {
         let cell = Cell { rows, protocol: "tls1.2", mtu: 1500, mode, connection };
@@ -281,8 +284,8 @@ fn connections_are_within_their_bars(rows: &[Value]) {
             let (with, without) = (tls(mode, "initial"), tls("vanilla", "initial"));
             assert!(with <= without + 8.0, "{protocol}, MTU {mtu}, {mode}: {with} and {without} bytes");
         }
-        // Beside a session, the cache adds the same bytes to the first connection as without one. To a resumption it adds
-        // only its offer.
+        // Beside a session, the cache adds the same bytes to the first connection as without one. To a
+        // resumption it adds only its offer.
         let beside = tls("resumption_compact", "repeat") - tls("resumption", "repeat");
         assert!((0.0..=36.0).contains(&beside), "{protocol}, MTU {mtu}: {beside} bytes");
         let compact = tls("compact", "repeat");
@@ -319,8 +322,8 @@ fn handshake_sends_fewer_bytes_than_other_libraries() {
     connections_are_within_their_bars(rows);
 }
 
-/// Real sockets and virtual time send the same bytes of TLS. The bytes below TLS may differ slightly, because the machine
-/// decides when TCP acknowledges.
+/// Real sockets and virtual time send the same bytes of TLS. The bytes below TLS may differ slightly, because
+/// the machine decides when TCP acknowledges.
 #[test]
 fn virtual_time_agrees_with_real_sockets() {
     if !privileged() {
@@ -349,7 +352,8 @@ fn virtual_time_agrees_with_real_sockets() {
     for (row, real) in of_rsa.chain(p256.iter().map(|row| (row, &real_p256))) {
         let cell = over_udp_cell(real, row);
         for figure in ["total_bytes", "tls_bytes", "packets"] {
-            // ECDSA signatures vary by a few bytes. Those in certificates are made once in a run; they may take one more datagram.
+            // ECDSA signatures vary by a few bytes. Signatures in certificates are made once in a run; they
+            // may take one more datagram.
             let most = match (row["credential"].as_str(), row["mode"].as_str(), row["connection"].as_str()) {
                 (Some("rsa2048"), _, _) => 1.0,
                 (_, Some("compact"), Some("repeat")) => 1.02,
@@ -404,7 +408,7 @@ fn datagrams_are_never_fragmented_and_within_their_bars() {
     }
 }
 
-/// Checks, without privileges, what a repeated handshake computes and what it sends on radio networks.
+/// Checks, without privileges, the computations of a repeated handshake and its bytes on radio networks.
 #[test]
 fn cached_handshake_computes_and_sends_less() {
     let rows = in_virtual_time();
@@ -420,8 +424,8 @@ fn cached_handshake_computes_and_sends_less() {
         row[name].as_f64().unwrap()
     };
     for side in ["client", "server"] {
-        // The paper saves its clients at most 4.9 % with RSA and 8.6 % with ECC. In an optimised build, TLS 1.3 with RSA
-        // also reaches 0.914. In a test build, our own code has a larger share of the time.
+        // The paper saves its clients at most 4.9 % with RSA and 8.6 % with ECC. In an optimised build, TLS
+        // 1.3 with RSA also reaches 0.914. In a test build, our own code has a larger share of the time.
         let bars = [
             ("tls1.2", "rsa2048", 0.914),
             ("tls1.3", "rsa2048", 0.92),
@@ -529,7 +533,8 @@ fn key_exchange_costs_less_than_in_the_paper_and_with_openssl() {
             let signs = match side {
                 // The client verifies at least the signature of the server's certificate.
                 "client" => !is_one_of(&["psk", "dhe_psk", "ecdhe_psk", "dh_anon"]),
-                // With RSA key exchange, the server decrypts, and verifies the client's signature if there is one.
+                // With RSA key exchange, the server decrypts, and verifies the client's signature if there is
+                // one.
                 _ if is_one_of(&["rsa"]) => row["authentication"] == "mutual",
                 _ => is_one_of(&["dhe_rsa", "ecdhe_rsa", "ecdhe_ecdsa", "raw_key", "dhe_dss"]),
             };
@@ -595,7 +600,7 @@ fn explain_counts_the_same_bytes_in_the_captures() {
     }
 }
 
-/// The matrix of docs/handover.md, and what the first handshake of a scheme costs.
+/// The matrix of docs/handover.md, and the costs of a scheme's first handshake.
 #[test]
 fn handover_goes_on_where_the_documentation_says() {
     let place = Place::new();

@@ -19,7 +19,7 @@ fn write(place: &Place, name: &str, report: &Report) {
     place.write(name, serde_json::to_vec_pretty(report).unwrap());
 }
 
-/// Makes rows like those of `caching`, which needs real sockets and privileges.
+/// Makes rows as `caching` does, which needs real sockets and privileges.
 fn caching() -> Report {
     let row = |stack: &str, mtu: u32, tls: f64, packets: f64| {
         let layers = [("link_bytes", 14.0), ("ip_bytes", 20.0), ("transport_bytes", 32.0)];
@@ -39,7 +39,7 @@ fn caching() -> Report {
     Report::new("caching", "dunlin lab run caching --json lab/caching.json".into(), 1, 10, rows)
 }
 
-/// Makes rows like those of `link`.
+/// Makes rows as `link` does.
 fn link() -> Report {
     let row = |delay: u32, busy: bool, error: f64| {
         let row = Row::new().with("delay_ms", delay).with("busy", busy);
@@ -51,7 +51,7 @@ fn link() -> Report {
     Report::new("link", "dunlin lab run link --json lab/link.json".into(), 1, 100, rows)
 }
 
-/// Makes rows like those of `handover` on real sockets: two schemes of Dunlin and one of a rival, with and
+/// Makes rows as `handover` does on real sockets: two schemes of Dunlin and one scheme of a rival, with and
 /// without a NAT.
 fn handover() -> Report {
     let row = |stack: &str, scheme: &str, nat: &str, delay: u32| {
@@ -119,8 +119,8 @@ fn report_of_a_directory_is_one_page() {
     assert!(place.dunlin("lab report").contains(&format!("experiments 3, rows {}", rows + 4)));
 }
 
-/// Makes rows like those of `policy`. The highest scheme takes 0.9 times as long as in the paper, so no
-/// reduction is as large as the paper's, except Apache's for 10 MB.
+/// Makes rows as `policy` does. The highest scheme takes 0.9 times as long as in the paper, so no reduction
+/// is as large as the paper's, except Apache's for 10 MB.
 fn policy() -> Report {
     const SIZES: [u32; 4] = [10 << 10, 100 << 10, 1 << 20, 10 << 20];
     let times = [

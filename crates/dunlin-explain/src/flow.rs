@@ -61,7 +61,7 @@ pub(crate) struct Flows<'a> {
     beyond_limit: usize,
     /// How many frames hold a fragment of an IP packet.
     pieces: usize,
-    /// How many frames the capture cut short, and the longest of what it kept of them, in bytes.
+    /// The number of frames that the capture cut short, and the longest kept part of such a frame, in bytes.
     cut: usize,
     kept: usize,
     /// A link type that is not supported.

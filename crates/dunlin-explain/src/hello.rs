@@ -14,7 +14,7 @@ use crate::tls;
 /// The most bytes of a flight, in bytes: more than the longest ClientHello that a server accepts.
 const MAX_FLIGHT: usize = 256 << 10;
 
-/// What a client sent first, from the ClientHello on.
+/// The first flight of a client, from the ClientHello on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FirstFlight {
     /// The client's address.
@@ -25,7 +25,7 @@ pub struct FirstFlight {
     pub packets: Vec<Vec<u8>>,
 }
 
-/// What each client in a capture sent first, in the order of their first packets. Connections whose
+/// The first flight of each client in a capture, in the order of their first packets. Connections whose
 /// ClientHello is not in the capture are left out. `file` is the content of a pcap or pcapng file.
 ///
 /// # Errors

@@ -3,7 +3,8 @@
 //! [`explain`] reads a capture (pcap or pcapng) of any TLS stack. It reassembles TCP streams, and cuts them
 //! and the UDP datagrams into records, the records into messages and the messages into fields. With a
 //! [`KeyLog`] it decrypts protected records: all of TLS 1.3 and DTLS 1.3, and the AEAD suites of TLS 1.2 and
-//! DTLS 1.2. Each byte of the capture counts once, under its [`Layer`], so the sums are those of the capture.
+//! DTLS 1.2. Each byte of the capture counts once, under its [`Layer`], so the sums equal the sizes in the
+//! capture.
 //!
 //! Damaged, truncated or missing bytes affect only their own stream: [`Explanation::problems`] says where it
 //! stopped and why.

@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use crate::names;
 
-/// A field of a message. A list's length is that of its items plus its own length prefix.
+/// A field of a message. A list's length is the length of its items plus its length prefix.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Field {
     /// The name in the RFC; for an extension, the name in IANA's registry.

@@ -23,7 +23,7 @@ pub struct Explanation {
     pub problems: Vec<String>,
 }
 
-/// What carried a flow's bytes.
+/// The carrier of a flow's bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Carrier {
@@ -38,7 +38,7 @@ pub enum Carrier {
 /// The traffic of one connection, or between two UDP endpoints.
 #[derive(Debug, Serialize)]
 pub struct Flow {
-    /// What carried its bytes.
+    /// The carrier of its bytes.
     pub carrier: Carrier,
     /// The client's address. The client is the end that sent the ClientHello, else the one that opened the
     /// connection, else the one with the higher port.
@@ -59,7 +59,7 @@ pub struct Flow {
     pub paths: Vec<FlowPath>,
     /// All bytes of its packets.
     pub bytes: Bytes,
-    /// Its messages by name and direction. Their bytes are those of the TLS layers without record headers and
+    /// Its messages by name and direction. Their bytes belong to the TLS layers, without record headers and
     /// protection.
     pub messages: Vec<MessageTotal>,
     /// Its packets, in the order of the capture.

@@ -1,4 +1,5 @@
-//! Names of code points: the engine's, and those of IANA's registries that only other stacks send.
+//! Names of code points: the engine's, and names from IANA's registries for values that only other stacks
+//! send.
 
 use dunlin::wire::{CipherSuite, ExtensionType, HandshakeType, NamedGroup, SignatureScheme};
 

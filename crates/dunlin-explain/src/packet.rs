@@ -164,10 +164,10 @@ const VXLAN_HEADER: usize = 8;
 
 /// The Ethernet frame in a VXLAN datagram.
 fn vxlan<'a>(outer: &Segment<'a>) -> Option<&'a [u8]> {
-    // The port of RFC 7348 §5, and that of older Linux kernels.
+    // The port of RFC 7348 §5, and the port of older Linux kernels.
     let is_port = outer.tcp.is_none() && matches!(outer.to.port(), 4789 | 8472);
     let (header, inner) = outer.payload.split_first_chunk::<VXLAN_HEADER>().filter(|_| is_port)?;
-    // RFC 7348 §5: the flag I; what is reserved is zero.
+    // RFC 7348 §5: the flag I; the reserved bits are zero.
     matches!(header, [8, 0, 0, 0, _, _, _, 0]).then_some(inner)
 }
 
@@ -191,7 +191,7 @@ fn link_header(link: DataLink, frame: &[u8]) -> Option<usize> {
     .filter(|header| *header <= frame.len())
 }
 
-/// Where the IP packet begins in the content of this EtherType, which begins at `at`.
+/// The offset of the IP packet in the content of this EtherType, which begins at `at`.
 fn ip_behind(frame: &[u8], mut typ: u16, mut at: usize) -> Option<usize> {
     loop {
         match typ {

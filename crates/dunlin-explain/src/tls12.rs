@@ -21,7 +21,7 @@ pub(crate) enum Protection {
 }
 
 impl Protection {
-    /// That of the suite; `None` for CBC and unknown suites.
+    /// The protection of the suite; `None` for CBC and unknown suites.
     pub(crate) const fn of(suite: CipherSuite) -> Option<Self> {
         Some(match suite.0 {
             // RFC 5288 §3, RFC 5487 §2, RFC 5289 §3.2, RFC 8442 §3: AES-128 and AES-256 alternate.
@@ -183,8 +183,8 @@ mod tests {
     use super::*;
     use crate::names;
 
-    /// The test vector for P_SHA256 comes from the mailing list of the IETF's TLS working group, 23
-    /// January 2009.
+    /// The test vector for P_SHA256 comes from the mailing list of the IETF's TLS working group, 23 January
+    /// 2009.
     #[test]
     fn prf_matches_the_published_vector() {
         let hex = |text| base16ct::lower::decode_vec(text).unwrap();

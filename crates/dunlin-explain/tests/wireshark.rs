@@ -104,7 +104,7 @@ fn takes_fragments_of_datagrams_for_what_they_are() {
     assert_eq!(tshark_of_datagrams(&traffic, ["-Y", "dunlin.malformed"]), "");
 }
 
-/// The records of `explain` are those of Wireshark, also with connection IDs.
+/// `explain` and Wireshark find the same records, also with connection IDs.
 #[test]
 fn explain_agrees_with_wireshark_on_records_of_dtls_1_2() {
     for ids in [false, true] {

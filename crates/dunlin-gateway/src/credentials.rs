@@ -1,5 +1,5 @@
-//! Verifiable credentials and bare DIDs: those of peers and of this side, from the files that the
-//! configuration names.
+//! Verifiable credentials and bare DIDs of peers and of this side, from the files that the configuration
+//! names.
 
 use std::collections::HashMap;
 use std::mem::take;
@@ -66,14 +66,13 @@ pub struct OwnCredential {
     pub credential: Option<FileField>,
     /// `staple_status`: the status lists of the credential's issuer, which this side sends along.
     pub status: Vec<FileField>,
-    /// `membership`: the proofs that DIDs are on a list of members, of which this side sends that of its own
-    /// along.
+    /// `membership`: a file of membership proofs; this side sends the proof of its own DID.
     pub membership: Option<FileField>,
 }
 
-/// What a program has learnt about issuers and peers. It outlives a reload, which thus never goes back: a
-/// stored copy of an older status list would hide a revocation, and an older proof of a DID would make a key
-/// count again that its owner has replaced.
+/// A program's knowledge about issuers and peers. It outlives a reload, which thus never goes back: a stored
+/// copy of an older status list would hide a revocation, and an older proof of a DID would make a key count
+/// again that its owner has replaced.
 #[derive(Default)]
 pub(crate) struct Learnt {
     /// The newest status list of each issuer, from files.
@@ -82,13 +81,13 @@ pub(crate) struct Learnt {
     verifiers: Mutex<Vec<Weak<CredentialVerifier>>>,
     /// The sources of proofs of own DIDs.
     staplers: Mutex<Vec<Weak<Stapler>>>,
-    /// What registries have shown, by everything on which trust in them rests.
+    /// The documents of registries, by everything on which trust in the registry rests.
     registries: Mutex<HashMap<Vec<u8>, Arc<RegistryDocuments>>>,
     /// The trusts that a reload has read again. They count when it has succeeded.
     confirmed: Mutex<Vec<(Arc<RegistryDocuments>, RegistryTrust)>>,
-    /// What is known for good, and where it is kept.
+    /// The permanent knowledge, and its stores.
     known: OnceLock<Arc<KnownPlaces>>,
-    /// Exchanges it with its places.
+    /// The task that exchanges the permanent knowledge with its stores.
     following: Mutex<Option<AbortHandle>>,
     /// Counts proofs that have counted because a registry does not answer.
     pub(crate) outage_proofs: Counter,
@@ -112,7 +111,7 @@ impl Learnt {
         }
     }
 
-    /// Remembers a verifier, so that a reload keeps what it has learnt from peers.
+    /// Remembers a verifier, so that a reload keeps the lists that it has learnt from peers.
     fn watch(&self, verifier: &Arc<CredentialVerifier>) {
         let mut verifiers = self.verifiers.lock().unwrap_or_else(PoisonError::into_inner);
         verifiers.push(Arc::downgrade(verifier));
@@ -129,12 +128,13 @@ impl Learnt {
         stapler
     }
 
-    /// What is known for good, whatever registries are trusted.
+    /// The permanent knowledge, which does not depend on the trusted registries.
     fn known(&self) -> Arc<Known> {
         self.known.get_or_init(|| Arc::new(KnownPlaces::in_memory())).known.clone()
     }
 
-    /// Reads what is known from this file, and from the Redis that gateways share. A reload keeps the file.
+    /// Reads the permanent knowledge from this file, and from the Redis that gateways share. A reload keeps
+    /// the file.
     pub(crate) fn open_known(
         &self,
         provider: &Arc<CryptoProvider>,
@@ -154,7 +154,8 @@ impl Learnt {
         Err(file.map_or_else(|| Fault::elsewhere(what, advice), |file| file.place.fault(what, advice)))
     }
 
-    /// Exchanges what is known with its places from now on. `told` learns whether Redis has answered.
+    /// Exchanges the permanent knowledge with its stores from now on. `told` is called with whether Redis has
+    /// answered.
     pub(crate) fn follow_known(&self, told: impl Fn(bool) + Send + 'static) {
         let mut following = self.following.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(known) =
@@ -174,9 +175,9 @@ impl Learnt {
         }
     }
 
-    /// What is known by this trust. Another trust may believe less, so it begins anew, also one that differs
-    /// in the second key alone: what is known for good all have in common. The same one, read again, confirms
-    /// the validators of a replicated registry.
+    /// The documents of the registry with this trust. Another trust may believe less, so it begins anew, even
+    /// if it differs in the second key alone; all trusts share the permanent knowledge. The same trust, read
+    /// again, confirms the validators of a replicated registry.
     pub(crate) fn registry(
         &self,
         provider: &Arc<CryptoProvider>,
@@ -288,8 +289,8 @@ impl CredentialTrust {
         self.messages.unwrap_or(if needs_them { SsiMessages::Beside } else { SsiMessages::Off })
     }
 
-    /// Reads the files. Returns the verifiers, and what answers their questions and knows when a verdict has
-    /// ended. Problems with which they work are added to `warnings`.
+    /// Reads the files. Returns the verifiers, and the look-ups that answer their questions and know when a
+    /// verdict has ended. Problems with which they work are added to `warnings`.
     pub(crate) fn verifiers(
         &self,
         provider: &Arc<CryptoProvider>,
@@ -355,7 +356,7 @@ impl CredentialTrust {
     ) -> Result<IdentifierVerifier, Fault> {
         let (list, pinned) = self.peers(dids, documents, provider, warnings)?;
         let verifier = IdentifierVerifier::new(provider.clone(), list);
-        // What a registry knows comes before pinned documents, which never change.
+        // Documents from a registry take precedence over pinned documents, which never change.
         let verifier = match look_ups {
             Some(look_ups) => verifier.asking_with(look_ups.resolvers()),
             None => verifier,
@@ -406,7 +407,7 @@ impl CredentialTrust {
             .with_status(lists)
             .with_unverified_status(unverified);
         if let Some(look_ups) = look_ups {
-            // What a registry knows comes before pinned documents, which never change.
+            // Documents from a registry take precedence over pinned documents, which never change.
             verifier = verifier.asking_with(look_ups.resolvers());
         }
         let Some(field) = &self.peers else { return Ok(verifier) };
@@ -414,13 +415,14 @@ impl CredentialTrust {
         Ok(verifier.with_resolver(pinned).with_peers(list))
     }
 
-    /// The methods whose documents a registry may have. One with a fault is told itself.
+    /// The methods whose documents a registry may have. A fault of the registry itself is reported elsewhere.
     const fn later(&self) -> &'static [DidMethod] {
         if self.registry.is_some() { &[DidMethod::DUNLIN] } else { &[] }
     }
 
-    /// Reads a list of the DIDs that peers may have, and what it pins of these documents. Other programs,
-    /// which resolve more, may have the same list, so a DID that can never authenticate here gives a warning.
+    /// Reads a list of the DIDs that peers may have, and the documents among `documents` that it pins. Other
+    /// programs, which resolve more, may have the same list, so a DID that can never authenticate here gives
+    /// a warning.
     fn peers(
         &self,
         field: &FileField,
@@ -468,8 +470,8 @@ impl OwnCredential {
         }
     }
 
-    /// Reads the files. The proofs of a `did:dunlin` come from the registry of `trust`. What makes peers
-    /// refuse the credential is added to `warnings`.
+    /// Reads the files. The proofs of a `did:dunlin` come from the registry of `trust`. Reasons for peers to
+    /// refuse the credential are added to `warnings`.
     pub(crate) fn load(
         &self,
         trust: &CredentialTrust,
@@ -616,7 +618,7 @@ fn membership(field: &FileField, did: &Did) -> Result<Vec<u8>, Fault> {
     proof.ok_or_else(|| in_file(field, &format!("it has no proof that {did} is a member"), advice))
 }
 
-/// What the list pins of these documents.
+/// The documents among `documents` that the list pins.
 fn pinned(
     list: &TrustList,
     of: &FileField,
@@ -719,7 +721,7 @@ mod tests {
             assert!(Arc::ptr_eq(known, &registry(trust)));
             assert_eq!((&*of_one.trust(), &*of_both.trust()), (&one, &both));
         }
-        // What is known of DIDs, both have in common.
+        // Both share the permanent knowledge about DIDs.
         let did =
             "did:dunlin:zQ3shhcYXZ6Ts8cQxPqkkcMUVt4gUjzFBZDtyH1ZsUGYvMYYu".parse::<Did>().expect("a DID");
         of_both.deactivate(did.clone());

@@ -56,7 +56,7 @@ pub struct Gateway {
 
 /// A listener for plain HTTP whose task runs.
 struct RunningRedirect {
-    /// That of the listener to which it sends clients.
+    /// The name of the listener to which it sends clients.
     name: String,
     address: SocketAddr,
     local: SocketAddr,
@@ -79,7 +79,7 @@ impl RunningRedirect {
     }
 }
 
-/// The sockets of a redirection: the one for plain HTTP, and those of the pool.
+/// The sockets of a redirection: the socket for plain HTTP, and the sockets of the pool.
 struct RedirectSockets {
     plain: TcpListener,
     pool: Vec<TcpListener>,
@@ -192,7 +192,7 @@ impl Gateway {
         Ok(Prepared::read(config, &Arc::new(Stores::new()), false, vec![])?.warnings)
     }
 
-    /// The faults of a configuration, and those of the files that the readable part of it names.
+    /// The faults of a configuration, and of the files that its readable part names.
     pub(crate) fn all_faults(config: Config, faults: Vec<Fault>) -> Faults {
         let read = Prepared::read(config, &Arc::new(Stores::new()), false, faults.clone());
         read.err().unwrap_or_else(|| Faults::sorted(faults))
@@ -312,8 +312,8 @@ impl Gateway {
         drop(self.nodes.set(config));
     }
 
-    /// Puts the policies of these listeners in force, and follows their files instead of those of the running
-    /// listeners. Likewise renews their certificates.
+    /// Puts the policies of these listeners in force, and follows their files instead of the running
+    /// listeners' files. Likewise renews their certificates.
     fn follow(&self, running: &[Running<Live>], next: &[Arc<Live>]) {
         for listener in running {
             if let Some(policed) = listener.settings.load().tls.policed() {

@@ -14,7 +14,7 @@ use dunlin_tokio::{TlsAcceptor, TlsConnector};
 /// Connects to HTTPS servers with certificates by these authorities.
 ///
 /// # Errors
-/// The provider lacks what a profile needs.
+/// The provider lacks algorithms that a profile needs.
 pub fn connector(provider: &Arc<CryptoProvider>, trust: X509Trust) -> Result<TlsConnector, Error> {
     let profile = profile(provider).trust(Trust { x509: Some(trust), raw_key: None });
     let config = ClientConfig::new(profile.build()?);
@@ -24,7 +24,7 @@ pub fn connector(provider: &Arc<CryptoProvider>, trust: X509Trust) -> Result<Tls
 /// Accepts clients as an HTTPS server with this certificate. Its ticket keys end with the process.
 ///
 /// # Errors
-/// The provider lacks what a profile needs, or has no randomness.
+/// The provider lacks algorithms that a profile needs, or has no randomness.
 pub fn acceptor(provider: &Arc<CryptoProvider>, credential: Credential) -> Result<TlsAcceptor, Error> {
     let config = ServerConfig::new(profile(provider).credentials(vec![credential]).build()?)?;
     let keys = RotatingTickets::new(provider.clone())?;

@@ -1,4 +1,5 @@
-//! What stays known beyond the end of a program: in a file, and in Redis, where other gateways have it, too.
+//! Permanent knowledge, which outlives the program: in a file, and in Redis, where other gateways have it,
+//! too.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -16,8 +17,8 @@ use tokio::time::sleep;
 
 use crate::config::{Fault, FileField, SharedConfig};
 
-/// How often what is known is exchanged with other gateways, and written to the disk: the longest that a loss
-/// of power takes away.
+/// The interval at which the program exchanges the knowledge with other gateways, and writes it to the disk.
+/// A loss of power loses this much at most.
 const EXCHANGE: Duration = Duration::from_secs(1);
 
 /// A file is written anew if it has twice as many records as are needed, and more than this.
@@ -87,7 +88,7 @@ impl LogMark {
     }
 }
 
-/// What is known, in a file.
+/// The permanent knowledge, in a file.
 #[derive(Debug)]
 pub struct KnownFile {
     file: RecordFile,
@@ -96,7 +97,7 @@ pub struct KnownFile {
 }
 
 impl KnownFile {
-    /// Opens the file, or creates it. Returns what is known, too.
+    /// Opens the file, or creates it. Returns the knowledge, too.
     ///
     /// # Errors
     /// The file cannot be used.
@@ -116,7 +117,7 @@ impl KnownFile {
     /// may use it.
     ///
     /// # Errors
-    /// Those of [`Self::open`].
+    /// As for [`Self::open`].
     pub fn check(path: &Path) -> Result<(), CacheFault> {
         learn(path, RecordFile::check(path, RECORD_LEN)?).map(drop)
     }
@@ -156,7 +157,7 @@ impl Drop for KnownFile {
     }
 }
 
-/// What these records of the file say.
+/// The knowledge in these records of the file.
 fn learn(path: &Path, records: Vec<Vec<u8>>) -> Result<Knowledge, CacheFault> {
     let mut knowledge = Knowledge::default();
     for record in records {
@@ -180,14 +181,14 @@ impl KnownStore for KnownFile {
     }
 }
 
-/// What is known, in the Redis that gateways share.
+/// The permanent knowledge, in the Redis that gateways share.
 #[derive(Debug)]
 pub(crate) struct KnownShared {
     log: SharedLog,
     logs: LogMarks,
-    /// What Redis does not have yet.
+    /// Records that Redis does not have yet.
     waiting: Mutex<Vec<Record>>,
-    /// What Redis has, until everything in it was read once.
+    /// The knowledge in Redis, until everything in it was read once.
     first: Mutex<Option<Knowledge>>,
 }
 
@@ -200,8 +201,8 @@ impl KnownShared {
         Ok(Self { log, logs, waiting: Mutex::default(), first: Mutex::new(Some(Knowledge::default())) })
     }
 
-    /// Tells the other gateways what this one has learnt, and learns from them. After a fault, what is not
-    /// told waits for the next call.
+    /// Tells the other gateways what this one has learnt, and learns from them. After a fault, the unsent
+    /// records wait for the next call.
     fn exchange(&self, known: &Known) -> Result<(), CacheFault> {
         self.keep(self.logs.due(Instant::now()));
         let mut first = self.first.lock().unwrap_or_else(PoisonError::into_inner);
@@ -226,7 +227,7 @@ impl KnownShared {
             }
             match first.take() {
                 None => return Ok(()),
-                // Redis may have lost what this side has in a file.
+                // Redis may have lost records that this side has in a file.
                 Some(theirs) => self.keep(
                     known
                         .records()
@@ -252,7 +253,7 @@ impl KnownStore for KnownShared {
     }
 }
 
-/// What is known, and where it is kept.
+/// The permanent knowledge, and its stores.
 #[derive(Debug)]
 pub(crate) struct KnownPlaces {
     pub(crate) known: Arc<Known>,
@@ -268,7 +269,7 @@ impl KnownPlaces {
         Self { known, path: None, file: None, shared: None }
     }
 
-    /// Reads what is known. It blocks: for Redis at most some seconds, without which the program begins, too.
+    /// Reads the knowledge. It blocks: for Redis at most some seconds, without which the program begins, too.
     pub(crate) fn open(
         provider: &Arc<CryptoProvider>,
         path: Option<&FileField>,
@@ -317,7 +318,7 @@ impl KnownPlaces {
         }
     }
 
-    /// Writes what is new to the disk, and exchanges it with other gateways.
+    /// Writes new records to the disk, and exchanges them with other gateways.
     pub(crate) fn exchange(&self) -> Result<(), CacheFault> {
         let exchanged = self.shared.as_ref().map_or(Ok(()), |shared| shared.exchange(&self.known));
         if let Some(file) = &self.file {
@@ -332,7 +333,7 @@ fn unusable(path: &FileField, fault: &CacheFault) -> Fault {
         .fault(fault.to_string(), "name a file for this program alone, in a directory that it can write")
 }
 
-/// Exchanges what is known every second. `told` learns whether Redis has answered, if there is one.
+/// Exchanges the knowledge every second. `told` is called with whether Redis has answered, if there is one.
 pub(crate) async fn follow(places: Arc<KnownPlaces>, told: impl Fn(bool)) {
     let mut is_down = false;
     loop {

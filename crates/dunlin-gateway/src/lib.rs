@@ -8,8 +8,8 @@
 //!   contain.
 //! * `sockets`: sockets that a service manager has opened.
 //! * `gateway`: start, reload, stop; `service`: the parts of these that a tunnel has, too.
-//! * `listener`: sockets that accept clients. `proxy`: what happens with the data of clients, a module for
-//!   each protocol.
+//! * `listener`: sockets that accept clients. `proxy`: the forwarding of clients' data, a module for each
+//!   protocol.
 //! * `redirect`: plain HTTP, from which clients are sent on to HTTPS under one-time names.
 //! * `nodes`: several gateways with the same clients, which pass datagrams on to each other.
 //! * `frozen`: the file of associations that survive a restart.
@@ -18,7 +18,7 @@
 //!   files.
 //! * [`https`]: the TLS of HTTPS, for the clients and servers of registries, did:web and ACME.
 //! * `acme`: certificates that the gateway orders and renews.
-//! * `shared`: what several gateways share through Redis.
+//! * `shared`: the state that several gateways share through Redis.
 //! * `identity`, `proxy_protocol`: how backends learn who the client is.
 //! * `plain`: listeners for plain HTTP, for `redirect` and `admin`.
 //! * `admin`, `status`: `/metrics` and `/status`. `dashboard`: a page that shows them.

@@ -32,9 +32,9 @@ pub struct RegistryConfig {
     pub url: Field<String>,
     /// `nodes`: its other nodes.
     pub nodes: Vec<Field<String>>,
-    /// `key`: its keys and those of its witnesses, or the genesis file of its chain.
+    /// `key`: its keys and its witnesses' keys, or the genesis file of its chain.
     pub key: FileField,
-    /// `ca`: the authorities of its HTTPS server; empty for those of this machine.
+    /// `ca`: the authorities of its HTTPS server; empty for the authorities of this machine.
     pub ca: Vec<FileField>,
     /// `outage_age`: how old a proof may be that counts while the registry does not answer, in seconds; 0:
     /// none does.
@@ -67,7 +67,7 @@ impl RegistryConfig {
         Some(Self { url: url?, nodes, key: key?, ca, outage_age })
     }
 
-    /// Reads the files, and makes a client, which knows what was learnt before. It opens no connection.
+    /// Reads the files, and makes a client, which keeps earlier knowledge. It opens no connection.
     pub(crate) fn client(
         &self,
         provider: &Arc<CryptoProvider>,
@@ -110,7 +110,7 @@ impl RegistryConfig {
 /// Learns when an issuer of `did:dunlin` has another document or has ended its DID, as long as the verifier
 /// exists.
 pub(crate) fn watch_issuers(look_ups: &LookUps, verifier: &Arc<CredentialVerifier>) {
-    // Without a runtime nobody can connect either.
+    // Without a Tokio runtime there are no connections to serve.
     let Ok(runtime) = Handle::try_current() else { return };
     let (look_ups, verifier) = (look_ups.clone(), Arc::downgrade(verifier));
     runtime.spawn(async move { look_ups.watch_issuers(verifier).await });
@@ -118,7 +118,7 @@ pub(crate) fn watch_issuers(look_ups: &LookUps, verifier: &Arc<CredentialVerifie
 
 /// Learns whether the registries answer, as long as the verifier exists.
 pub(crate) fn watch_registries(look_ups: &LookUps, verifier: &Arc<dyn Judge>) {
-    // Without a runtime nobody can connect either.
+    // Without a Tokio runtime there are no connections to serve.
     let Ok(runtime) = Handle::try_current() else { return };
     let (look_ups, verifier) = (look_ups.clone(), Arc::downgrade(verifier));
     runtime.spawn(async move { look_ups.watch_registries(verifier).await });
@@ -140,7 +140,7 @@ impl Refreshing {
 
     /// Begins. Failures are logged.
     fn begin(stapler: Arc<Stapler>, provider: Arc<CryptoProvider>) -> Option<Self> {
-        // Without a runtime nobody can connect either.
+        // Without a Tokio runtime there are no connections to serve.
         let runtime = Handle::try_current().ok()?;
         let task = runtime.spawn(async move {
             let told = |error: &_| tracing::warn!(did = %stapler.did(), %error, "no new proof of the own DID; peers must ask the registry");

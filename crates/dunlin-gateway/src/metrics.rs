@@ -1,4 +1,4 @@
-//! What the gateway counts, in the form of Prometheus (OpenMetrics). docs/gateway.md lists the metrics.
+//! The gateway's metrics, in the form of Prometheus (OpenMetrics). docs/gateway.md lists them.
 
 mod endpoints;
 mod failure;
@@ -141,7 +141,7 @@ pub(crate) enum Role {
 }
 
 impl Role {
-    /// What the names of metrics begin with.
+    /// The prefix of the metrics' names.
     const fn prefix(self) -> &'static str {
         match self {
             Self::Gateway => "dunlin_gateway",
@@ -411,7 +411,7 @@ impl Metrics {
         }
     }
 
-    /// These labels; of a tunnel, which has no policy, without those of policies.
+    /// These labels; for a tunnel, which has no policy, without the labels of policies.
     fn without_policy<const N: usize>(&self, pairs: [(&'static str, &str); N]) -> Labels {
         let has = |name: &str| self.role == Role::Gateway || !["profile", "rule"].contains(&name);
         labels(pairs).into_iter().filter(|(name, _)| has(name)).collect()
@@ -428,7 +428,7 @@ impl Metrics {
         self.endpoints.associations()
     }
 
-    /// The clients that have connected to this listener, and those of them that have not ended.
+    /// The number of clients that have connected to this listener, and of clients that are still connected.
     pub(crate) fn clients(&self, listener: &str) -> (u64, u64) {
         let labels = labels([("listener", listener)]);
         let accepted = self.accepted.get(&labels).map_or(0, |count| count.get());
@@ -461,12 +461,12 @@ impl Metrics {
         }
     }
 
-    /// What counts datagrams from and for the gateway with this number.
+    /// A counter of datagrams from and for the gateway with this number.
     pub(crate) fn of_node(&self, node: u16) -> Box<dyn Fn(Passed) + Send + Sync> {
         self.of_node_named(node.to_string())
     }
 
-    /// What counts datagrams that no gateway has sent.
+    /// A counter of datagrams that no gateway has sent.
     pub(crate) fn of_no_node(&self) -> Box<dyn Fn(Passed) + Send + Sync> {
         self.of_node_named(String::new())
     }

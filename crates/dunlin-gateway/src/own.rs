@@ -1,5 +1,5 @@
-//! What a listener shows its peers: certificates, credentials and DIDs, from the files that the configuration
-//! names.
+//! Identities that a listener presents to its peers: certificates, credentials and DIDs, from the files that
+//! the configuration names.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -16,7 +16,7 @@ use crate::config::{CertificateFiles, Fault, ListenerConfig, OwnFiles};
 use crate::route::NamePattern;
 use crate::tls::{REPORT, Stores, in_file, open_to_others};
 
-/// What a listener shows: a certificate, a credential or a DID.
+/// An identity that a listener presents: a certificate, a credential or a DID.
 #[derive(Clone)]
 pub(crate) struct Own {
     /// The name under which profiles of a policy list it.
@@ -64,7 +64,7 @@ impl Own {
     }
 }
 
-/// Reads what the listener shows clients.
+/// Reads the identities that the listener presents to clients.
 pub(crate) fn of_listener(
     listener: &ListenerConfig,
     stores: &Stores,

@@ -31,7 +31,7 @@ const IDLE_TIME: Duration = Duration::from_secs(5);
 /// The largest header of a request, in bytes. hyper's buffer holds 8 KiB at least.
 const MAX_HEADER: usize = 8192;
 
-/// What such a listener answers, and to which clients.
+/// The behaviour of such a listener: its limits, the clients that it refuses, and its answers.
 pub(crate) trait Answers: Send + Sync + 'static {
     /// The simultaneous connections. Further clients wait until one ends.
     const MAX_CONNECTIONS: usize;

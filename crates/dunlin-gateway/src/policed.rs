@@ -1,5 +1,5 @@
-//! Listeners with a policy: the engine's configurations for each profile, what the gateway remembers about
-//! clients, and the poll of policy files.
+//! Listeners with a policy: the engine's configurations for each profile, the memory of clients, and the poll
+//! of policy files.
 
 use std::collections::HashSet;
 use std::net::IpAddr;
@@ -42,7 +42,7 @@ const MAX_HANDSHAKES: usize = 65_536;
 /// connection ends.
 const HANDSHAKES_LIFETIME_S: u64 = 24 * 3600;
 
-/// What a gateway remembers about the clients of a policy. It outlives reloads.
+/// A gateway's memory of the clients of a policy. It outlives reloads.
 pub(crate) struct Memory {
     pub(crate) addresses: AddressTable,
     pub(crate) handshakes: HandshakeTable,
@@ -167,7 +167,7 @@ impl PolicyFile {
     }
 }
 
-/// What makes the configurations of a listener.
+/// Builds the configurations of a listener.
 pub(crate) struct Maker {
     pub(crate) listener: ListenerConfig,
     pub(crate) files: Files,
@@ -195,11 +195,11 @@ impl Maker {
     /// The configurations for this policy: for each route, one for each profile.
     ///
     /// # Errors
-    /// What the profiles need and the listener does not have.
+    /// Requirements of the profiles that the listener does not meet.
     fn servers(&self, policy: &Arc<Policy>, own: &[Own]) -> Result<Vec<PolicyServer>, Vec<Fault>> {
         let mut faults = mismatches(&self.listener, policy);
         if !faults.is_empty() {
-            // Without what is missing, the configurations have more faults.
+            // The missing parts would cause further faults.
             return Err(faults);
         }
         let mut servers = vec![];
@@ -306,7 +306,7 @@ impl Maker {
     }
 }
 
-/// Finds what the profiles of a policy name and the listener does not have. It opens no file.
+/// Finds requirements of the policy's profiles that the listener does not meet. It opens no file.
 pub(crate) fn mismatches(config: &ListenerConfig, policy: &Policy) -> Vec<Fault> {
     let (mut faults, listener) = (vec![], &config.name);
     let names = config.certificates.iter().filter_map(OwnFiles::name);
@@ -356,7 +356,7 @@ impl ProfileDigest {
     }
 }
 
-/// What a policy says about a client that is served. By default, there is no policy.
+/// The policy's terms for a client that is served. By default, there is no policy.
 #[derive(Debug, Default)]
 pub(crate) struct Terms {
     /// The label of the rule that decided.
@@ -374,7 +374,7 @@ pub(crate) struct Policed {
 
 impl Policed {
     /// # Errors
-    /// What the profiles of the policy need and the listener does not have.
+    /// Requirements of the policy's profiles that the listener does not meet.
     pub(crate) fn new(file: Arc<PolicyFile>, maker: Maker) -> Result<Self, Vec<Fault>> {
         let servers = maker.servers(&file.live.current(), &maker.files.own.load())?;
         Ok(Self { file, maker, servers: ArcSwap::from_pointee(servers) })
@@ -384,8 +384,8 @@ impl Policed {
         &self.maker
     }
 
-    /// What is doubtful about the policy in force at this listener: ranks that contradict the levels of
-    /// suites and keys, and profiles that DTLS 1.3 cannot reach.
+    /// Warnings about the policy in force at this listener: ranks that contradict the levels of suites and
+    /// keys, and profiles that DTLS 1.3 cannot reach.
     pub(crate) fn warnings(&self) -> Vec<Fault> {
         let (policy, own) = (self.file.current(), self.maker.files.own.load());
         let level = |own: &Own| {
@@ -410,7 +410,7 @@ impl Policed {
     /// Makes the configurations anew, for these certificates. The caller has the lock of a change.
     ///
     /// # Errors
-    /// What the profiles of the policy need and the certificates do not have.
+    /// Requirements of the policy's profiles that the certificates do not meet.
     pub(crate) fn remake(&self, own: &[Own]) -> Result<(), Vec<Fault>> {
         let servers = self.maker.servers(&self.file.live.current(), own)?;
         self.servers.store(Arc::new(servers));
@@ -422,7 +422,7 @@ impl Policed {
         self.servers.load_full()
     }
 
-    /// The configuration with which connections begin: that of the default profile. A listener has a route.
+    /// The configuration with which connections begin: the default profile's. A listener has a route.
     pub(crate) fn choosing(&self) -> Option<Arc<ServerConfig>> {
         self.servers.load().first().map(|server| server.profiles().server().clone())
     }
@@ -470,7 +470,7 @@ impl Policed {
         &self.file.memory
     }
 
-    /// The path of the policy. Listeners with equal paths share what the gateway remembers about clients.
+    /// The path of the policy. Listeners with equal paths share the memory of clients.
     pub(crate) fn path(&self) -> &Path {
         &self.file.path
     }
@@ -515,7 +515,7 @@ impl Policed {
     }
 }
 
-/// Follows the policies of these listeners, each of which another program may change.
+/// Follows the policies of these listeners. Another program may change each of them.
 pub(crate) fn follow(shared: &Arc<Shared>, listeners: Vec<Arc<Policed>>) -> Vec<JoinHandle<()>> {
     let mut files: Vec<Vec<Arc<Policed>>> = vec![];
     for listener in listeners {

@@ -73,7 +73,7 @@ pub(crate) fn header(
     if let Some(name) = &negotiated.server_name {
         tlv(&mut body, TYPE_AUTHORITY, name.as_bytes());
     }
-    // It contains other TLVs, each of which has its own limit.
+    // It contains other TLVs. Each of them has its own limit.
     put(&mut body, TYPE_SSL, &ssl(negotiated));
     if let Some(identity) = negotiated.peer.as_ref().and_then(identity::typed) {
         tlv(&mut body, TYPE_IDENTITY, identity.as_bytes());

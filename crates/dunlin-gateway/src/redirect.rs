@@ -147,7 +147,7 @@ impl Redirects {
     fn take_at(&self, listener: &str, port: u16, from: IpAddr, now_s: u64) -> Option<Client> {
         let mut pending = self.ports.lock().unwrap_or_else(PoisonError::into_inner);
         let key = (listener.to_owned(), port);
-        // The socket of the pool may be for IPv4, and that of the request for both.
+        // The pool's socket may be for IPv4, and the request's socket for both.
         if pending.clients.get(&key)?.from.to_canonical() != from.to_canonical() {
             return None;
         }
@@ -253,10 +253,10 @@ struct Going<'a> {
 }
 
 impl Going<'_> {
-    /// Where the client of this request goes on.
+    /// The URL at which the client of this request goes on.
     ///
     /// # Errors
-    /// The random source has failed, or the request does not say what it asks for.
+    /// The random source has failed, or the request has no valid target.
     fn to(&self, request: &Request<Incoming>) -> Result<String, Refusal> {
         let Self { config, policed, listener, from, port } = *self;
         let asked = target::host_of(request)?;
@@ -295,7 +295,7 @@ impl Going<'_> {
     }
 }
 
-/// The client whom the parameters of a query name, and the query without them. `None` if it names no client.
+/// The client that the parameters of a query name, and the query without them. `None` if it names no client.
 fn identity(attributes: &[Attribute], query: &str) -> (Option<Client>, String) {
     let mut client: Option<Client> = None;
     let mut rest: Vec<&str> = vec![];

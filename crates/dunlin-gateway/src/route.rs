@@ -100,14 +100,14 @@ pub(crate) fn oddity(name: &str) -> Option<&'static str> {
     NamePattern::parse(name).filter(|name| !name.is_wildcard).is_none().then_some("not a DNS name")
 }
 
-/// The server name of a ClientHello for the log, and what is odd about it.
+/// The server name of a ClientHello for the log, and a note if the name is unusual.
 pub(crate) fn shown(name: &str) -> String {
     let escaped: String = name.escape_debug().take(MAX_SHOWN).collect();
     oddity(name).map_or_else(|| escaped.clone(), |why| format!("{escaped} ({why})"))
 }
 
-/// The index of the route that a client has taken who negotiated this. The same as [`find`] for its
-/// ClientHello, if the routes are the same: a route with protocols always selects one of them, and one
+/// The index of the route that a client with these negotiated parameters took. It equals [`find`] for its
+/// ClientHello if the routes have not changed: a route with protocols always selects one of them, and one
 /// without selects none.
 pub(crate) fn of(routes: &[RouteConfig], negotiated: &Negotiated) -> Option<usize> {
     let alpn = negotiated.alpn.as_ref();
@@ -174,7 +174,7 @@ pub struct RouteReport {
 }
 
 impl RouteReport {
-    /// What happens to a client with this ClientHello, whose handshake proves `client`. `now_s` is the time
+    /// The report about a client with this ClientHello, whose handshake proves `client`. `now_s` is the time
     /// in seconds since 1970.
     pub fn of(
         listener: &ListenerConfig,

@@ -1,5 +1,5 @@
-//! What gateways and tunnels share: listeners that a reload adds, keeps and removes, the administrative
-//! listener, and an orderly end.
+//! The common part of gateways and tunnels: listeners that a reload adds, keeps and removes, the
+//! administrative listener, and an orderly end.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -36,7 +36,7 @@ const END_PATIENCE: Duration = Duration::from_millis(500 + proxy::tcp::CLOSE_PAT
 /// time, and systemd waits 90 s.
 const FREEZE_PATIENCE: Duration = Duration::from_secs(60);
 
-/// What all connections share.
+/// The state that all connections share.
 pub(crate) struct Shared {
     pub(crate) metrics: Metrics,
     pub(crate) phase: watch::Sender<Phase>,
@@ -50,7 +50,7 @@ pub(crate) struct Shared {
     pub(crate) nodes: OnceLock<Arc<Nodes>>,
     /// The log lines of refused and failed clients.
     pub(crate) lines: Throttle,
-    /// What a gateway answers to authorities that validate its names.
+    /// The gateway's answers to authorities that validate its names.
     pub(crate) challenges: Challenges,
     /// The places of listeners by their names. The sockets of a listener share them.
     places: Mutex<HashMap<String, Arc<Places>>>,
@@ -61,9 +61,9 @@ pub(crate) struct Shared {
 /// The tasks that have not ended.
 #[derive(Clone, Copy, Debug, Default)]
 struct Tasks {
-    /// Those that may end by themselves while the service drains.
+    /// Tasks that may end by themselves while the service drains.
     ordinary: usize,
-    /// Those that go on until the service ends all connections, and freezes theirs.
+    /// Tasks that go on until the service ends all connections, and freezes theirs.
     freezable: usize,
 }
 
@@ -176,7 +176,7 @@ pub(crate) trait Serve: Send + Sync + Sized + 'static {
     fn freezes(&self) -> bool {
         false
     }
-    /// The settings as those of a gateway, for its status.
+    /// The settings of a gateway, for its status; `None` for a tunnel.
     fn of_gateway(settings: &Arc<ArcSwap<Self>>) -> Option<Settings>;
     /// Accepts clients until the service stops or `removed` becomes true. A reload replaces `settings`.
     fn serve(
@@ -364,7 +364,7 @@ pub(crate) struct Bound<L> {
     common: Common,
 }
 
-/// A gateway or a tunnel, apart from what its listeners do.
+/// A gateway or a tunnel, apart from the work of its listeners.
 pub(crate) struct Service<L> {
     pub(crate) shared: Arc<Shared>,
     /// Also the lock of a reload.
@@ -395,7 +395,7 @@ impl<L: Serve> Service<L> {
         }
     }
 
-    /// The same for a UDP socket.
+    /// Binds a UDP socket, or takes the inherited one with this address.
     pub(crate) async fn bind_datagrams(&self, address: &Field<SocketAddr>) -> Result<UdpSocket, Fault> {
         bind_udp(address, &mut *self.inherited.lock().await).await
     }
@@ -411,7 +411,8 @@ impl<L: Serve> Service<L> {
         self.running.lock().await
     }
 
-    /// Binds what these listeners lack: listeners with the address of a running one keep its socket.
+    /// Binds the missing sockets of these listeners. A listener with the address of a running one keeps its
+    /// socket.
     ///
     /// # Errors
     /// `faults`, and all addresses that cannot be bound.
@@ -546,7 +547,7 @@ impl<L: Serve> Service<L> {
             is_news
         });
         let time = *self.shutdown_time.lock().unwrap_or_else(PoisonError::into_inner);
-        // What freezes goes on as long as anything else does.
+        // Freezable tasks go on as long as any ordinary task does.
         let _ = timeout(time, self.ended(|tasks| tasks.ordinary == 0)).await;
         if self.has_tasks() {
             self.end().await;
@@ -567,7 +568,7 @@ impl<L: Serve> Service<L> {
         tasks.ordinary > 0 || tasks.freezable > 0
     }
 
-    /// Waits until so many tasks have ended.
+    /// Waits until `is_enough` is true for the tasks that have not ended.
     async fn ended(&self, is_enough: impl FnMut(&Tasks) -> bool) {
         // It fails only if the sender is gone, which is part of the service.
         let _ = self.shared.tasks.subscribe().wait_for(is_enough).await;

@@ -1,4 +1,5 @@
-//! What several gateways share through Redis: the keys of tickets, and from which addresses clients came.
+//! The state that several gateways share through Redis: the keys of tickets, and the addresses from which
+//! clients came.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -114,7 +115,7 @@ async fn follow_clients(shared: &Shared, listener: &str, clients: &SharedClients
 }
 
 impl SharedClients {
-    /// Tells the other gateways what this one has learned, and learns from them.
+    /// Sends this gateway's changes to the other gateways, and receives theirs.
     fn exchange(&self) -> Result<(), CacheFault> {
         let addresses = &self.memory.addresses;
         tell(addresses, self.memory.max_address_lifetime_s(), |messages| self.log.exchange(messages))

@@ -7,8 +7,8 @@ use std::net::{Ipv6Addr, SocketAddr, TcpListener, UdpSocket};
 use listenfd::ListenFd;
 use tokio::net::TcpStream;
 
-/// How much the kernel keeps for a peer that does not read, beside what is on the way, in bytes. By itself it
-/// would take several megabytes for each such peer, and the time to fill them.
+/// The most unsent data that the kernel keeps for a peer that does not read, beside the data on the way, in
+/// bytes. By itself it would take several megabytes for each such peer, and the time to fill them.
 #[cfg(target_os = "linux")]
 const MAX_UNSENT: u32 = 256 << 10;
 

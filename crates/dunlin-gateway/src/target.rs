@@ -1,5 +1,5 @@
-//! What an HTTP request asks for. The proxy and the redirection read it by the same rules, so that no request
-//! means one thing to one of them and another to the other.
+//! The target of an HTTP request. The proxy and the redirection read it by the same rules, so that a request
+//! means the same to both.
 
 use std::net::Ipv6Addr;
 
@@ -83,7 +83,7 @@ pub(crate) fn uri_host(host: &Authority, is_name: impl Fn(&str) -> bool) -> Opti
     Some(host.to_ascii_lowercase())
 }
 
-/// What is between the brackets of an IPv6 address.
+/// The text between the brackets of an IPv6 address.
 fn address_of(host: &str) -> Option<&str> {
     host.strip_prefix('[').and_then(|host| host.strip_suffix(']'))
 }

@@ -45,7 +45,7 @@ impl Throttle {
         self.one_of(listener, limit, now, (1, LIMIT_PERIOD))
     }
 
-    /// Counts the line of a connection. Everybody can make those without an identity.
+    /// Counts the line of a connection. Anyone can make connections without an identity.
     pub(crate) fn connection(&self, listener: &str, has_identity: bool, now: Instant) -> Option<Line> {
         if has_identity { Some(Line { left_out: None }) } else { self.line(listener, "anonymous", now) }
     }
@@ -89,7 +89,7 @@ mod tests {
         assert_eq!(throttle.line("mqtt", "a", begin), Some(Line { left_out: None }));
         assert_eq!(throttle.limit("web", "connections", begin), Some(Line { left_out: None }));
         assert_eq!(throttle.limit("web", "connections", begin + PERIOD), None);
-        // Those with an identity are as many as the configuration knows.
+        // No limit applies to clients with an identity, which the configuration knows.
         let connected = |has_identity| throttle.connection("web", has_identity, begin).is_some();
         assert_eq!((0..60).filter(|_| connected(false)).count(), MAX_LINES as usize);
         assert!((0..60).all(|_| connected(true)));

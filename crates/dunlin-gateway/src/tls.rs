@@ -63,7 +63,7 @@ const MAX_FILE: u64 = 16 << 20;
 /// The state that outlives a reload: ticket keys and handshake caches. A gateway has one.
 pub(crate) struct Stores {
     pub(crate) provider: Arc<CryptoProvider>,
-    /// What the gateway shares with others that serve the same clients, if there are others.
+    /// The keys that the gateway shares with others that serve the same clients, if there are others.
     pub(crate) nodes: OnceLock<Arc<NodeKeys>>,
     /// The keys of cookies: a cookie of one configuration is valid for the next one.
     cookies: Mutex<Option<CookieKeys>>,
@@ -77,11 +77,11 @@ pub(crate) struct Stores {
     sessions: Mutex<HashMap<String, Arc<MemoryServerSessions>>>,
     /// Caches by their stores; those in memory by the names of listeners.
     caches: Mutex<HashMap<CacheName, Arc<dyn ServerCache>>>,
-    /// What the gateway remembers about clients, by the files of policies.
+    /// The memories of clients, by the files of policies.
     memories: Mutex<HashMap<PathBuf, Arc<Memory>>>,
     /// Files of frozen associations.
     frozen: Mutex<HashMap<PathBuf, Arc<FrozenPlace>>>,
-    /// What issuers and registries have shown.
+    /// The knowledge from issuers and registries.
     pub(crate) learnt: Learnt,
 }
 
@@ -112,13 +112,13 @@ impl Stores {
         }
     }
 
-    /// What the gateway remembers about the clients of this policy. Listeners with the same policy share it.
+    /// The memory of the clients of this policy. Listeners with the same policy share it.
     pub(crate) fn memory(&self, policy: &Path) -> Arc<Memory> {
         let mut all = self.memories.lock().unwrap_or_else(PoisonError::into_inner);
         all.entry(policy.to_owned()).or_default().clone()
     }
 
-    /// The file of frozen associations with its store. Those that are open stay.
+    /// The file of frozen associations with its store. Files that are open stay open.
     pub(crate) fn frozen(&self, config: &FrozenConfig) -> Result<Arc<FrozenPlace>, Fault> {
         let mut all = self.frozen.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(place) = all.get(&config.file.value) {
@@ -188,7 +188,7 @@ impl Stores {
         all.get(&shared_name(listener, listener.shared.as_ref()?)).cloned()
     }
 
-    /// What the listener's policy remembers about clients, with the messages to other gateways whose policies
+    /// The memory of the clients of the listener's policy, with the messages to other gateways whose policies
     /// have files of the same name.
     ///
     /// # Errors
@@ -349,7 +349,8 @@ impl ServerConfigs {
     /// Replaces the certificate with this number, for new connections.
     ///
     /// # Errors
-    /// What the settings need and the certificate does not have. The previous one then stays in force.
+    /// Requirements of the settings that the certificate does not meet. The previous certificate then stays
+    /// in force.
     pub(crate) fn renew(&self, at: usize, own: Own) -> Result<(), Faults> {
         let maker = self.maker();
         let _change = maker.change();
@@ -425,7 +426,7 @@ impl Made {
             }
         }
         // Before a client has returned its cookie, this profile chooses version, suite and group, so it is
-        // that of the routes.
+        // the profile of the routes.
         let base = profile().build().and_then(ServerConfig::choosing);
         match base.and_then(|config| stores.over_datagrams(config)) {
             Ok(choosing) if faults.is_empty() => Ok(Self { choosing: Arc::new(choosing), routes }),
@@ -469,12 +470,12 @@ pub(crate) fn passwords(
     listener.routes.iter().map(&mut password).collect()
 }
 
-/// What the files of a listener contain.
+/// The content of a listener's files.
 pub(crate) struct Files {
-    /// In the order of the configuration. Those by ACME change.
+    /// In the order of the configuration. Certificates by ACME change.
     pub(crate) own: ArcSwap<Vec<Own>>,
     pub(crate) trust: Verifiers,
-    /// What a registry knows about clients with verifiable credentials.
+    /// The registry's answers about clients with verifiable credentials.
     answers: Option<LookUpAnswers>,
     /// Whether certificates, raw public keys or credentials of clients are trusted.
     pub(crate) trusts: bool,
@@ -527,7 +528,7 @@ pub(crate) fn server_configs(
     let tickets = stores.tickets(listener).map_err(|fault| faults.push(fault)).ok();
     let is_complete = is_complete && faults.len() == before && listener.policy.is_some() == policy.is_some();
     let Some(tickets) = tickets.filter(|_| is_complete) else {
-        // The engine would refuse what is missing, but these faults do not depend on it.
+        // The engine would refuse missing parts, but these faults do not depend on them.
         if let Some(policy) = policy.filter(|_| has_clients) {
             faults.extend(policed::mismatches(listener, &policy.current()));
         }
@@ -652,7 +653,8 @@ pub(crate) fn read(path: &Path) -> std::io::Result<Vec<u8>> {
     }
 }
 
-/// Adds trust in verifiable credentials and bare DIDs, and returns what answers questions about them.
+/// Adds trust in verifiable credentials and bare DIDs, and returns the look-ups that answer questions about
+/// them.
 pub(crate) fn verifiers(
     trust: Trust,
     credentials: &CredentialTrust,

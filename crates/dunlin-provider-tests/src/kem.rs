@@ -49,7 +49,7 @@ impl Kem {
         [self.encapsulation_key + point, self.ciphertext + point, SECRET + secret]
     }
 
-    /// Where the KEM's part of a share begins.
+    /// The offset of the KEM's part in a share.
     fn start(&self) -> usize {
         self.curve.filter(|curve| curve.is_first).map_or(0, |curve| curve.point)
     }

@@ -45,7 +45,7 @@ pub struct Fixture {
     pub schemes: &'static [SignatureScheme],
 }
 
-/// Every key type in every encoding. OpenSSL made the keys, except one of GnuTLS and those of ML-DSA.
+/// Every key type in every encoding. OpenSSL made the keys, except one of GnuTLS and the ML-DSA keys.
 pub const FIXTURES: [Fixture; 14] = [
     Fixture {
         form: Form::Pkcs8,

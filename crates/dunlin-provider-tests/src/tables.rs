@@ -84,7 +84,7 @@ pub fn schemes_bind_curve_to_hash(provider: &CryptoProvider) {
     assert_eq!(schemes, expected);
 }
 
-/// The algorithms for chains: those of the schemes, and NIST curves with the hashes of other curves.
+/// The algorithms for chains: the algorithms of the schemes, and NIST curves with the hashes of other curves.
 pub fn chain_algorithms(provider: &CryptoProvider) {
     let all = identifiers(provider.signatures.all);
     let mut expected: Vec<_> =

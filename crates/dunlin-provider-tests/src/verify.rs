@@ -39,7 +39,7 @@ pub fn verifies(
     algorithms.iter().any(|algorithm| key.verify_signature(*algorithm, message, signature).is_ok())
 }
 
-/// The same for any algorithm of a chain; the key is the content of the BIT STRING.
+/// As [`verifies`], for any algorithm of a chain; the key is the content of the BIT STRING.
 fn verifies_in_chain(
     provider: &CryptoProvider,
     algorithm: (AlgorithmIdentifier, AlgorithmIdentifier),

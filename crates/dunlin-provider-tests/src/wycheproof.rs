@@ -211,7 +211,7 @@ pub fn ml_dsa(provider: &CryptoProvider) {
     }
 }
 
-/// Which encapsulation keys of ML-KEM are accepted (FIPS 203 §7.2).
+/// The acceptance of ML-KEM encapsulation keys (FIPS 203 §7.2).
 pub fn ml_kem(provider: &CryptoProvider) {
     for (name, group) in [
         (mlkem::TestName::MlKem512Encaps, NamedGroup::MLKEM512),

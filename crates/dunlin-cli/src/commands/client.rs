@@ -502,7 +502,7 @@ impl<'a> Client<'a> {
         Ok((Box::new(stream), progress, 0))
     }
 
-    /// Makes what an attempt at this address uses.
+    /// Builds the endpoint and the options of an attempt at this address.
     async fn attempt(&self, address: SocketAddr) -> Result<DtlsAttempt<Arc<Progress>>, Error> {
         let endpoint = self.endpoint(address).await.map_err(|e| self.unreachable(e))?;
         let (missing, family) =
@@ -525,8 +525,8 @@ impl<'a> Client<'a> {
         Ok(DtlsAttempt { endpoint, options, context })
     }
 
-    /// Warns if the server has not accepted what would let the association survive a change of this machine's
-    /// address.
+    /// Warns if the server has accepted no mechanism by which the association survives a change of this
+    /// machine's address.
     fn warn_if_bound(&self, association: &DtlsAssociation) {
         let datagrams = &self.args.tls.datagrams;
         let (option, lacks) = match (datagrams.has_ids(), datagrams.scheme) {

@@ -18,7 +18,7 @@ pub(crate) trait Program: Sized {
     /// The content of its configuration files.
     type Config: Send + 'static;
 
-    /// What all configurations have.
+    /// The settings that all configurations have.
     fn common(config: &Self::Config) -> &Common;
     /// The most files that it may have open.
     fn open_files(config: &Self::Config) -> u64;
@@ -192,7 +192,7 @@ pub(crate) fn told(faults: &Faults) -> Error {
     })
 }
 
-/// The same with another name for the place of a fault.
+/// As [`told`], with `place` as the name of a fault's place.
 pub(crate) fn told_at(faults: &Faults, place: impl Fn(&Fault) -> String) -> Error {
     let error = |fault: &Fault| Error::failed(place(fault), &fault.what, &fault.advice);
     let mut errors: Vec<_> = faults.iter().map(error).collect();

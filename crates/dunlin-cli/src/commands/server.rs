@@ -233,7 +233,7 @@ impl From<HandshakeError> for Unserved {
     }
 }
 
-/// Where the server receives clients.
+/// The socket on which the server receives clients.
 enum Listener {
     Tcp(TcpListener),
     Udp(DtlsEndpoint),
@@ -248,7 +248,7 @@ impl Listener {
     }
 }
 
-/// What the handshakes of a connection need.
+/// The inputs to the choice of a configuration for a connection.
 #[derive(Clone)]
 struct Choice {
     psks: Option<Arc<NamedPsks>>,
@@ -282,7 +282,7 @@ struct Server {
     psks: Option<Arc<ServerPsks>>,
     /// Stdin, for one client at a time.
     input: Option<Arc<AsyncMutex<Input>>>,
-    /// Where associations outlive the process, and the endpoint that has them.
+    /// The file in which associations outlive the process, and the endpoint that has them.
     frozen: Option<Arc<FrozenPlace>>,
     endpoint: OnceLock<DtlsEndpoint>,
     /// Freezing has failed.
@@ -292,7 +292,7 @@ struct Server {
     stopped: watch::Sender<bool>,
     /// Stdin or stdout, and why it failed. The server serves no client without it.
     lost: OnceLock<(&'static str, String)>,
-    /// When clients were refused.
+    /// The times at which clients were refused.
     refusals: Refusals,
     log: Log,
 }
@@ -371,8 +371,8 @@ impl Server {
         while self.args.naccept.is_none_or(|n| connections.accepted < n) {
             let server = self.clone();
             let config = self.config.current_off_thread(move |outcome| server.tell_reload(outcome)).await;
-            // Each connection chooses its configuration itself, since its keys remember what the client
-            // named.
+            // Each connection chooses its configuration itself, since its keys remember the identities that
+            // the client named.
             endpoint.set_server(Some(Arc::new(config.with_profile_choice(true))));
             let incoming = endpoint.accept().await;
             let (server, from) = (self.clone(), interfaces::unmapped(incoming.peer_address()));

@@ -23,7 +23,7 @@ use crate::error::{Error, warn_once};
 use crate::files;
 use crate::registry::RegistryOptions;
 
-/// What judges the decentralised identities of peers.
+/// The verifier of peers' decentralised identities.
 #[derive(Clone, Debug)]
 pub(crate) enum PeerJudge {
     /// By credentials of trusted issuers.
@@ -167,8 +167,8 @@ impl CredentialOptions {
         }
     }
 
-    /// What judges the DIDs of peers. `newest` has the status lists that were read before: a stored copy of
-    /// an older one would hide a revocation.
+    /// The verifier of peers' DIDs. `newest` has the status lists that were read before: a stored copy of an
+    /// older one would hide a revocation.
     pub(super) fn judge(
         &self,
         newest: &mut StatusLists,
@@ -181,7 +181,7 @@ impl CredentialOptions {
         let peers = self.peers.as_ref().map(|path| self.peers(path, &documents, provider)).transpose()?;
         let Some(trust) = &self.trust else {
             let Some((list, pinned)) = peers else { return Ok(None) };
-            // What a registry knows comes before pinned documents, which never change.
+            // Documents from a registry take precedence over pinned documents, which never change.
             let verifier = self.registry.extend(IdentifierVerifier::new(provider.clone(), list))?;
             let judge = PeerJudge::Identifiers(Arc::new(verifier.with_resolver(pinned)));
             self.registry.watch_registry(&judge);
@@ -205,7 +205,7 @@ impl CredentialOptions {
         Ok(Some(judge))
     }
 
-    /// The list of --peers, and what it pins of these documents.
+    /// The list of --peers, and the documents that it pins.
     fn peers(
         &self,
         path: &Path,
@@ -222,7 +222,7 @@ impl CredentialOptions {
         }
     }
 
-    /// What the command line names as this side's identities: the credentials, or the DID without one.
+    /// This side's identities on the command line: the credentials, or the DID if there is no credential.
     pub(super) fn named(&self) -> impl Iterator<Item = &PathBuf> {
         self.vc.iter().chain(self.did.iter().filter(|_| self.vc.is_empty()))
     }

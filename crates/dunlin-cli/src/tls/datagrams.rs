@@ -64,7 +64,8 @@ impl DatagramOptions {
         self.cid.is_some()
     }
 
-    /// Whether this side offers what lets an association survive a change of the client's address.
+    /// Whether this side offers a mechanism by which an association survives a change of the client's
+    /// address.
     pub(crate) const fn survives_changes(&self) -> bool {
         self.cid.is_some() || self.scheme.is_some()
     }
@@ -90,7 +91,7 @@ impl DatagramOptions {
         self.migrate
     }
 
-    /// Makes what issues the connection IDs of this side, if it negotiates any.
+    /// Makes the issuer of this side's connection IDs, if this side negotiates any.
     pub(crate) fn connection_ids(
         &self,
         side: Side,
@@ -231,8 +232,8 @@ fn cid(text: &str) -> Result<Cid, String> {
     }
 }
 
-/// The longest timeout without LONGEST, and how long a connection lasts without an answer: those of RFC 9147
-/// §5.8.1.
+/// The longest timeout without LONGEST, and how long a connection lasts without an answer: the values of RFC
+/// 9147 §5.8.1.
 const LONGEST: Duration = Duration::from_secs(60);
 const GIVE_UP: Duration = Duration::from_secs(243);
 
@@ -255,7 +256,7 @@ fn retransmission(text: &str) -> Result<Retransmission, String> {
 /// The value of `--loss`: which datagrams to lose.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Loss {
-    /// Those with these numbers, from 1.
+    /// The datagrams with these numbers, from 1.
     Numbers(Vec<RangeInclusive<u64>>),
     /// This many out of a hundred.
     Percent(u64),

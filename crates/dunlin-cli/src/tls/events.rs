@@ -296,7 +296,7 @@ pub(crate) struct Frozen {
     /// Their file.
     pub(crate) file: String,
     pub(crate) associations: usize,
-    /// Those that could not be frozen or thawed.
+    /// The number of associations that could not be frozen or thawed.
     pub(crate) others: usize,
     /// How long it took.
     pub(crate) ms: u128,
@@ -335,7 +335,7 @@ pub(crate) struct Device {
     pub(crate) device: String,
     /// How it authenticates.
     pub(crate) way: &'static str,
-    /// What it speaks within TLS or DTLS.
+    /// The protocol within TLS or DTLS.
     pub(crate) speaks: &'static str,
     /// The number of the connection, from 1.
     pub(crate) number: u64,
@@ -358,7 +358,7 @@ pub(crate) struct Exchange {
     pub(crate) key_version: Option<u64>,
 }
 
-/// What the gateway's policy has chosen for a device of `up`.
+/// The choice of the gateway's policy for a device of `up`.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct Chosen {
     /// The name of the profile.
@@ -380,7 +380,7 @@ pub(crate) struct Failure {
     pub(crate) device: Option<Device>,
     #[serde(flatten)]
     pub(crate) code: Code,
-    /// What failed: a server, a file, an option.
+    /// The subject of the failure: a server, a file, an option.
     pub(crate) what: Option<String>,
     pub(crate) why: String,
     pub(crate) advice: Option<String>,

@@ -170,7 +170,7 @@ struct State<C> {
 }
 
 impl<C: Clone> Followed<C> {
-    /// What judges the DIDs of peers in the latest configuration.
+    /// The verifier of peers' DIDs in the latest configuration.
     pub(crate) fn judge(&self) -> Option<PeerJudge> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).parts.judge.clone()
     }
@@ -207,8 +207,7 @@ impl<C: Clone> Followed<C> {
 }
 
 impl<C: Clone + Send + 'static> Followed<C> {
-    /// The same as [`Self::current`], on a thread that may wait for files and for the work of a
-    /// configuration.
+    /// As [`Self::current`], on a thread that may wait for files and for the work of a configuration.
     pub(crate) async fn current_off_thread(
         self: &Arc<Self>,
         tell: impl FnMut(Outcome) + Send + 'static,

@@ -48,11 +48,11 @@ pub(crate) struct FrozenPlace {
     ids: Box<dyn FrozenIds>,
 }
 
-/// What became of a file.
+/// The result of thawing a file.
 pub(crate) enum Thaw {
     /// There is no file.
     NoFile,
-    /// The connections of the file, and what was wrong with the others.
+    /// The connections of the file, and the errors of the others.
     #[expect(clippy::vec_box, reason = "connections are large, and move only once more")]
     Thawed(Vec<Box<DtlsConnection>>, Vec<dunlin::Error>),
     /// This server believes none of the clients. The file stays.

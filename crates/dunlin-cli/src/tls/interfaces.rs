@@ -37,8 +37,8 @@ enum Mode {
 }
 
 impl InterfaceOptions {
-    /// A configuration for these interfaces. `survives`: whether the client offers what lets an association
-    /// outlive a change of the interface.
+    /// A configuration for these interfaces. `survives`: whether the client offers a mechanism by which an
+    /// association outlives a change of the interface.
     pub(crate) fn config(&self, config: ClientConfig, survives: bool) -> Result<ClientConfig, Error> {
         if self.interface.is_empty() {
             return Ok(config);
@@ -132,7 +132,7 @@ pub(crate) fn line(event: &PathEvent) -> String {
     }
 }
 
-/// The same for scripts; `None` for an event that has no name here.
+/// The event for scripts; `None` if it has no name here.
 pub(crate) fn event(at: At, event: &PathEvent) -> Option<Event> {
     match event {
         PathEvent::Changed { sockets: [from, to], change } => Some(Event::PathChanged(PathChanged {

@@ -25,7 +25,7 @@ impl KeyLogFile {
     /// Opens the file, or creates it with mode 0600.
     ///
     /// Refuses a symbolic link, anything but a regular file, and a file that another user owns or may access:
-    /// the secrets would go to a reader whom this user has not chosen.
+    /// the secrets would go to a reader that this user has not chosen.
     pub(crate) fn open(path: &Path) -> Result<Self, Error> {
         // Opening a device may have effects, and opening a pipe waits for its reader.
         if let Ok(found) = fs::symlink_metadata(path) {

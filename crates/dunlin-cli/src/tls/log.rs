@@ -145,7 +145,7 @@ fn write(mut to: impl Write, json: bool, lines: &Receiver<String>, lost: &Atomic
     };
     for line in lines {
         tell(&line);
-        // The lost lines belong behind those that waited, of which this is one.
+        // The lost lines come after the lines that waited, such as this one.
         if let Some(missing) = missing() {
             tell(&missing);
         }

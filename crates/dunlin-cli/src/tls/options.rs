@@ -180,7 +180,7 @@ pub(crate) struct ServerOptions {
     /// Request a certificate, raw key or credential from clients, but accept clients without.
     #[arg(long, help_heading = "Identity")]
     pub(crate) verify: bool,
-    /// Refuse clients without a certificate, raw key or credential. Unlike that of s_server, this option
+    /// Refuse clients without a certificate, raw key or credential. Unlike s_server's -Verify, this option
     /// takes no depth.
     #[arg(long = "Verify", conflicts_with = "verify", help_heading = "Identity")]
     pub(crate) verify_required: bool,
@@ -348,7 +348,7 @@ impl TlsOptions {
             };
             let sent = lists(parts.judge.as_ref());
             parts.judge = options.judge(&mut newest, &provider)?;
-            // What peers have sent counts on.
+            // Status lists that peers have sent stay in force.
             if let Some(PeerJudge::Credentials(verifier)) = &parts.judge {
                 verifier.update_status(|lists| lists.merge(sent.iter()));
             }
@@ -448,7 +448,7 @@ impl TlsOptions {
         let cache = self.cache.server(&provider, has_certificates, client_auth != ClientAuth::None)?;
         let tickets = server.tickets(provider.clone())?;
         let early_data = server.early_data()?.map(|size| (self.early_data_protocols(), size));
-        // Over UDP, a server always demands cookies. Those of one configuration are also valid for the next
+        // Over UDP, a server always demands cookies. A cookie of one configuration is also valid for the next
         // one.
         let cookies = server.stateless_cookie || self.udp;
         let cookie_keys = cookie_keys(&provider)?;
@@ -635,7 +635,7 @@ impl TlsOptions {
         }
     }
 
-    /// The requested groups, or those of the profile and the ones that TLS 1.2 needs.
+    /// The requested groups, or the profile's groups with the ones that TLS 1.2 needs.
     fn own_groups(
         &self,
         side: Side,
@@ -704,8 +704,8 @@ impl TlsOptions {
         Ok(schemes_of(&key.map_err(|e| Error::in_file(path, &e))?))
     }
 
-    /// The accepted schemes without `--sigalgs`: those of the library's default list, and those of the
-    /// trusted keys.
+    /// The accepted schemes without `--sigalgs`: the library's default list, and the schemes of the trusted
+    /// keys.
     fn default_schemes(&self, provider: &CryptoProvider) -> Result<Vec<SignatureScheme>, Error> {
         let mut trusted = Vec::new();
         for path in self.ca_file.iter().chain(&self.rpk_file) {

@@ -535,7 +535,7 @@ impl<'a> Explainer<'a> {
                     Side::Server => "give both sides the same identity and key",
                 },
             ),
-            // RFC 5246 §7.4.6: in TLS 1.2 this means what certificate_required means in TLS 1.3.
+            // RFC 5246 §7.4.6: in TLS 1.2 this has the meaning of certificate_required in TLS 1.3.
             A::HANDSHAKE_FAILURE if self.proved_nothing => self.no_certificate(alert),
             A::HANDSHAKE_FAILURE | A::INSUFFICIENT_SECURITY => Explanation::new(
                 says(format!("shares no parameters with this {own}")),

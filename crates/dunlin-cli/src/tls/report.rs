@@ -403,7 +403,7 @@ pub(crate) fn identity(peer: &PeerIdentity) -> String {
     text.unwrap_or_else(|| peer.to_string())
 }
 
-/// What the issuer says about the peer, in JSON.
+/// The issuer's claims about the peer, in JSON.
 fn claims(credential: &CredentialIdentity) -> String {
     match &credential.claims {
         Some(claims) => printable(&Value::from(claims.clone()).to_string()),

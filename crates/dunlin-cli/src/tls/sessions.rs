@@ -1,4 +1,4 @@
-//! A client's sessions, of which one can be stored in a file for the next run.
+//! A client's sessions. One of them can be stored in a file for the next run.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};

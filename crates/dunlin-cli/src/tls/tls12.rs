@@ -11,8 +11,8 @@ use crate::tls::options::TlsOptions;
 
 impl TlsOptions {
     /// The enabled suites. A client with --psk-ke offers only its key, as in TLS 1.3. A server with
-    /// pre-shared keys prefers suites with one, also as in TLS 1.3: they authenticate the client, who would
-    /// be anonymous in others.
+    /// pre-shared keys prefers suites with one, also as in TLS 1.3: they authenticate the client, which would
+    /// be anonymous in other suites.
     pub(super) fn tls12_suites(&self, side: Side) -> Vec<&'static Tls12CipherSuite> {
         let mut suites = match (&self.cipher, self.psk_ke, self.allow_no_dhe_kex) {
             (Some(List(suites)), ..) => return suites.clone(),

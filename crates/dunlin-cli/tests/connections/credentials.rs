@@ -57,7 +57,7 @@ fn credentials_authenticate_both_sides_over_tcp_and_udp() {
     }
 }
 
-/// The paper's other mode: the key of the DID proves it, and a list says whom it is.
+/// The paper's other mode: the key of the DID proves it, and a list names the trusted DIDs.
 #[test]
 fn bare_dids_authenticate_both_sides_over_tcp_and_udp() {
     let place = parties();
@@ -347,7 +347,7 @@ fn a_stapled_status_list_needs_no_list_at_the_peer() {
     assert!(told.contains("trusted: ") && told.contains("give a status list"), "{told}");
 }
 
-/// A status list of the operator that has revoked nothing, so many hours old.
+/// A status list of the operator without revocations, `hours` old.
 fn list_of_age(place: &Place, hours: i64) -> String {
     let provider = dunlin_awslc::provider();
     let document = DidDocument::read_any(place.read("operator/did.json").as_bytes()).unwrap();

@@ -215,7 +215,7 @@ fn a_server_that_ends_says_goodbye() {
     assert_eq!(server.process.end().0, 0);
 }
 
-/// What the client has sent since then is lost.
+/// The data that the client has sent since then is lost.
 #[test]
 fn a_client_says_that_the_server_is_gone() {
     let place = place();
@@ -362,7 +362,7 @@ impl Nat {
         nat
     }
 
-    /// Gives the client another address. What the server sends to the previous one is lost.
+    /// Gives the client another address. Datagrams that the server sends to the previous address are lost.
     fn rebind(&self) {
         let outside = UdpSocket::bind("127.0.0.1:0").unwrap();
         outside.connect(self.server).unwrap();
@@ -610,8 +610,8 @@ fn a_server_ends_the_frozen_association_of_a_removed_key() {
     assert_eq!(clients[1].line(), "after");
 }
 
-/// Without keys the server does not start. With those of others it does, since all clients may have lost
-/// theirs.
+/// Without keys the server does not start. With other clients' keys it does, since all clients may have lost
+/// their keys.
 #[test]
 fn a_server_with_the_wrong_keys_leaves_the_frozen_file_alone() {
     let place = Place::new();
@@ -633,7 +633,7 @@ fn a_server_with_the_wrong_keys_leaves_the_frozen_file_alone() {
     assert!(server.warnings.contains("thawed 1 association from server.frozen"), "{}", server.warnings);
     clients[0].write("after\n");
     assert_eq!(clients[0].line(), "after");
-    // One with clients of its own sets it aside.
+    // A server with clients of its own sets the file aside.
     stop(server);
     write_keys(&place, &["other"]);
     let server = Server::at(&place, port, &options);

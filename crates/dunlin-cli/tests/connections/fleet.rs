@@ -46,7 +46,7 @@ fn next_port() -> u16 {
     10_000 + NEXT.fetch_add(1, Ordering::Relaxed) % 20_000
 }
 
-/// The socket of a device. Somebody else may have its port for a moment.
+/// The socket of a device. Another process may have its port for a moment.
 fn bind(device: &Device) -> UdpSocket {
     let mut left = 50;
     loop {
@@ -91,7 +91,7 @@ impl Device {
     }
 }
 
-/// What all devices have in common.
+/// The parameters that all devices have in common.
 pub(crate) struct Fleet {
     provider: Arc<CryptoProvider>,
     trust: X509Trust,
@@ -118,7 +118,7 @@ impl Fleet {
         Self { server, ..self }
     }
 
-    /// What a client with this device's certificate and cache needs.
+    /// The configuration of a client with this device's certificate and cache.
     pub(crate) fn config(&self, device: &Device) -> Arc<ClientConfig> {
         let key = device.identity.key.signing_key(&self.provider).unwrap();
         let profile = Profile::builder(Arc::clone(&self.provider))
@@ -337,7 +337,7 @@ fn a_fleet_survives_a_restart_and_comes_back_by_cached_handshakes_after_a_crash(
     assert!(server.warnings.contains(&format!("thawed {count} associations")), "{}", server.warnings);
     fleet.all("a record each way on every association", &mut devices, Fleet::talk);
 
-    // As kill -9 does. The associations are gone, and what the server's cache knows is not.
+    // As kill -9 does. The associations are lost; the server's cache is not.
     drop(server);
     let server = Server::at(&place, address.port(), &options);
     assert!(!server.warnings.contains("thawed"), "{}", server.warnings);

@@ -94,7 +94,7 @@ fn an_association_survives_its_devices() {
     let options = "--cid --interface a0 --interface a1 --multihoming linkable";
     let [_server, mut client] = lines.ends(&place, ("--cid", options));
     echo(&mut client, "over the first\n");
-    // The best device goes down. What is sent now arrives over the other one.
+    // The best device goes down. Data sent now arrives over the other one.
     lines.down(0);
     let events = echo(&mut client, "over the second\n");
     let change = events.iter().find(|event| is_change(event)).unwrap();
@@ -162,7 +162,7 @@ fn a_tunnel_keeps_its_association_when_an_interface_fails() {
     let local = address_in(&tunnel.log_with("listening"));
     let before = deliver(&program, local, "over the first", &backend);
     lines.down(0);
-    // The gateway's socket is that of the association.
+    // The gateway keeps the association's socket to the backend.
     assert_eq!(deliver(&program, local, "over the second", &backend), before);
     lines.up(0);
     lines.down(1);

@@ -30,7 +30,7 @@ pub(crate) fn backends() -> [u16; 2] {
     std::thread::spawn(move || {
         let mut buffer = [0; 2048];
         loop {
-            // An error is that of an earlier datagram.
+            // An error is about an earlier datagram.
             if let Ok((len, from)) = datagrams.recv_from(&mut buffer) {
                 let _ = datagrams.send_to(&buffer[..len], from);
             }
@@ -228,7 +228,7 @@ fn clients_of_two_gateways_outlast_a_restart_and_come_back_by_cached_handshakes_
     let clients = Clients::new(&over_tls, &fleet, first_tls);
     assert_eq!(clients.connected(HandshakeKind::Full), over_tls.len());
     let other = Fleet::new(&tree, first_dtls).led_to(second_dtls);
-    // With SIGKILL. The associations are gone, and what the shared cache knows is not.
+    // With SIGKILL. The associations are lost; the shared cache is not.
     let returned = fleet.come_back(&mut devices, &other, || {
         drop(first);
         clients.to.send_replace(second_tls);

@@ -90,7 +90,7 @@ fn a_did_is_published_rotated_and_ended() {
 
     assert_eq!(place.dunlin(&format!("did update device {access}")), format!("{did}: version 1\n"));
     assert_eq!(resolved(), own());
-    // What a registry has already is not submitted again.
+    // Operations that a registry already has are not submitted again.
     assert_eq!(place.dunlin(&format!("did publish device {access}")), format!("{did}: version 1\n"));
     let line = place.dunlin_fails(&format!("did publish old {access}"), 1);
     assert!(
@@ -158,7 +158,7 @@ fn bare_dids_have_the_keys_of_the_registry() {
     let told = server.echo(&place, &format!("{client} --did device"), "hello\n");
     assert!(told.contains(&format!("\nServer             DID {hub}\n")), "{told}");
     assert!(server.process.log().contains(&format!("DID {device}")));
-    // Another key, whose document nobody sends along: the server asks the registry.
+    // Another key, whose document the client does not send along: the server asks the registry.
     place.dunlin(&format!("did update device {}", registry.access));
     let fresh = Server::new(
         &place,
@@ -179,7 +179,7 @@ fn bare_dids_have_the_keys_of_the_registry() {
     registry.stop();
 }
 
-/// A session of a bare DID ends with its key, over TCP and UDP; and what its peer learns of it lasts over a
+/// A session of a bare DID ends with its key, over TCP and UDP. Its peer's knowledge of the end lasts over a
 /// resumption.
 #[test]
 fn sessions_of_bare_dids_end_with_their_keys() {
@@ -215,7 +215,7 @@ fn sessions_of_bare_dids_end_with_their_keys() {
             "{event}"
         );
     }
-    // Who resolves no did:dunlin does not ask for one.
+    // A peer that resolves no did:dunlin does not ask for one.
     let server = Server::new(&place, &format!("{SERVER} --peers device.did --Verify"));
     let (told, log) = server.refused(&place, &format!("{CLIENT} --did device"));
     assert!(told.contains("this client has sent no certificate") || told.contains("certificate"), "{told}");
@@ -378,7 +378,7 @@ fn documents_of_issuers_come_from_the_registry() {
     assert!(refused.contains("is not at hand"), "{refused}");
 
     place.tool("cp", "hub.vc old.vc");
-    // The operator can still revoke what it has issued before, and goes on with its list.
+    // The operator can still revoke credentials that it has issued before, and goes on with its list.
     place.dunlin(&format!("did update operator {access}"));
     let (refused, _) = server.refused(&place, &client);
     assert!(refused.contains("the DID document has no verification method"), "{refused}");
@@ -416,7 +416,7 @@ fn a_registry_that_does_not_run_is_named() {
     assert!(server.process.log().contains(&device));
     let (port, access) = (registry.port, registry.access.clone());
     registry.stop();
-    // What the server has looked up serves for some minutes.
+    // The server's look-ups stay valid for some minutes.
     server.echo(&place, &shows("device"), "");
     let (client, log) = server.refused(&place, &shows("stranger"));
     let why = format!("{stranger} cannot be looked up: localhost:{port}: not connected: ");
@@ -478,7 +478,7 @@ fn members_of_a_list_prove_their_membership() {
         server.echo(&place, &format!("{} --membership proofs", shows(name)), "");
         assert!(server.process.log().contains(&format!("VC {did}")));
     }
-    // Without a proof, and with that of another member.
+    // Without a proof, and with the proof of another member.
     let proofs = place.read("proofs").replace(other.as_str(), &stranger);
     place.write("stolen", proofs);
     for (own, why) in [

@@ -14,7 +14,7 @@ fn two_pkis() -> Place {
     place
 }
 
-/// Replaces a file of the first PKI by that of the second, in one step.
+/// Replaces a file of the first PKI by the second PKI's file, in one step.
 fn replace(place: &Place, name: &str) {
     place.write("new", place.read(&format!("others/{name}")));
     std::fs::rename(place.path("new"), place.path(&format!("pki/{name}"))).unwrap();

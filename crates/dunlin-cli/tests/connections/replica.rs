@@ -56,7 +56,8 @@ impl Comet {
         place.write("other.json", genesis.to_string());
     }
 
-    /// Starts with what `dunlin registry replica init` has printed, and shorter times than in production.
+    /// Starts with the configuration that `dunlin registry replica init` has printed, and shorter times than
+    /// in production.
     fn start(place: &Place, configuration: &str) -> Self {
         // It ends in the table p2p.
         let rest = r#"
@@ -87,7 +88,7 @@ fn a_replica_serves_a_registry_of_several_operators() {
         configuration.contains("\nmax_num_inbound_peers = 0\nunconditional_peer_ids = \"\""),
         "{configuration}"
     );
-    // Nobody else reaches the sockets in it.
+    // No other user reaches the sockets in it.
     let mode = place.path("replica").metadata().unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o700);
     let serve = "registry replica run replica --accept 0 --cert pki/server.pem --key pki/server.key";

@@ -8,8 +8,8 @@ use std::process::{Child, Stdio};
 use crate::common::{Place, send_signal};
 use serde_json::Value;
 
-/// The devices in turn: what they are called, how they authenticate, what they speak. Those with MQTT need
-/// Mosquitto, which `tools/setup test` installs.
+/// The devices in turn: name, authentication, protocol. Devices with MQTT need Mosquitto, which `tools/setup
+/// test` installs.
 const DEVICES: [(&str, &str, &str); 15] = [
     ("sensor-1", "X.509 P-256", "HTTP"),
     ("camera-2", "X.509 Ed25519", "HTTP"),

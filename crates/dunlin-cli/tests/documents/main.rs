@@ -10,7 +10,7 @@ use std::process::Command;
 
 use dunlin_tests::mounts::beside_mount;
 
-/// The documents whose commands run, and what they presuppose, as commands. A document not listed here has
+/// The documents whose commands run, and their prerequisites, as commands. A document not listed here has
 /// none that can run.
 const RUN: [(&str, &str); 11] = [
     ("README.md", "ln -s $source/docs docs"),
@@ -60,8 +60,8 @@ const LEFT_OUT: [(&str, &str); 19] = [
     ("sudo target/", "an experiment of minutes"),
 ];
 
-/// What a script begins with: `serve` starts a program that goes on, and returns when its port is taken, or
-/// its file is there.
+/// The beginning of each script. `serve` starts a program in the background, and returns when its port is
+/// taken, or its file is there.
 const PRELUDE: &str = r#"
 set -euo pipefail
 exec </dev/null

@@ -1,4 +1,4 @@
-//! The Debian package: what it contains, and that it leaves nothing behind.
+//! The Debian package: its content, and its complete removal.
 
 use std::fs;
 use std::path::Path;
@@ -88,7 +88,7 @@ fn debian_package_installs_and_leaves_nothing_behind() {
     let installed = Command::new(place.path("root/usr/bin/dunlin")).arg("--version").output().unwrap();
     assert!(String::from_utf8_lossy(&installed.stdout).starts_with("dunlin 0.1.0"), "{installed:?}");
     check_links(&place.path("root/usr/share/doc/dunlin"));
-    // What the administrator has written stays until a purge, and then too.
+    // The administrator's configuration survives the removal and the purge.
     place.write("root/etc/dunlin/gateway.toml", "");
     // systemd makes these when the service starts.
     fs::create_dir_all(place.path("root/var/lib/private/dunlin")).unwrap();

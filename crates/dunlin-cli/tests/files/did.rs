@@ -24,7 +24,7 @@ fn state(place: &Place, directory: &str) -> State {
     State::replay(&dunlin_awslc::provider(), &operations).unwrap()
 }
 
-/// An operator with the DID of `operator`, which trusts itself in `trusted`, and a device with that of
+/// An operator with the DID of `operator`, which trusts itself in `trusted`, and a device with the DID of
 /// `device`.
 fn parties() -> (Place, String, String) {
     let place = Place::new();
@@ -143,7 +143,7 @@ fn a_did_dunlin_gets_new_keys_and_ends() {
     assert!(line.starts_with("dunlin: device/operations.jsonl: operation: "), "{line}");
 }
 
-/// Two runs whose operations follow the same one would make a history that nobody accepts.
+/// Two runs whose operations follow the same one would make a history that no verifier accepts.
 #[test]
 fn changes_of_one_did_wait_for_each_other() {
     let place = Place::new();
@@ -218,7 +218,7 @@ fn a_did_key_never_changes_but_can_be_replaced() {
     assert_eq!(shown["credential"]["credentialSubject"], json!({"id": new, "role": "sensor"}));
     let line = place.dunlin_fails(&format!("vc verify device.vc {verify}"), 1);
     assert!(line.contains("has revoked"), "{line}");
-    // A revoked credential is not issued again, nor one about somebody else.
+    // A revoked credential is not issued again, nor one about another holder.
     let again = "--vc device.vc --issuer operator --vc-out again.vc --status-list status.vc";
     let line = place.dunlin_fails(&format!("did update device --new-id --out again {again}"), 1);
     assert!(line.contains("has revoked"), "{line}");

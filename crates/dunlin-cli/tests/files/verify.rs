@@ -4,7 +4,7 @@ use crate::common::Place;
 
 const P256: &str = "-algorithm EC -pkeyopt ec_paramgen_curve:P-256";
 
-/// A root of OpenSSL and what it issues.
+/// A root of OpenSSL and the certificates that it issues.
 struct Root(Place);
 
 impl Root {

@@ -48,7 +48,7 @@ struct Registry {
     checkpoint: String,
 }
 
-/// Somebody with a DID.
+/// A party with a DID.
 struct Party {
     pair: KeyPair,
     key: Arc<dyn SigningKey>,
@@ -183,7 +183,7 @@ impl DidProofs for Stapled {
     }
 }
 
-/// What the server has seen of a device: its identity, and the bytes that the device sent and received.
+/// The server's view of a device: its identity, and the bytes that the device sent and received.
 struct Seen {
     identity: String,
     sent: u64,

@@ -179,7 +179,7 @@ fn image(name: &str) -> PathBuf {
 /// A device's connection and its costs.
 struct Run {
     name: &'static str,
-    /// Which boot of the image this was, if there are several.
+    /// The ordinal of this boot of the image, if there are several.
     nth: &'static str,
     /// The numbers that the device printed, among them its memory in bytes.
     device: BTreeMap<String, u64>,
@@ -193,7 +193,7 @@ struct Run {
     image: Image,
 }
 
-/// What a device has printed, and the status with which it ended.
+/// The output of a device, and its exit status.
 struct Output {
     numbers: BTreeMap<String, u64>,
     entry: Vec<u8>,

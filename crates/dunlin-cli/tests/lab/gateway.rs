@@ -7,7 +7,7 @@ use serde_json::Value;
 use crate::common::Place;
 use crate::{privileged, rows_of};
 
-/// Where Debian has the other programs.
+/// The paths of the other programs in Debian.
 const RIVALS: [(&str, &str); 3] = [
     ("stunnel", "/usr/bin/stunnel4"),
     ("haproxy", "/usr/sbin/haproxy"),

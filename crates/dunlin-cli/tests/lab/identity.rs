@@ -107,7 +107,7 @@ fn looks_dids_up_over_the_network() {
             assert_eq!((&row["delay_ms"], &row["way"]), (&5.into(), &"real".into()), "{row}");
             let look_ups = if sides[1] == "none" { 1.0 } else { 2.0 };
             assert!(row["latency_ms_min"].as_f64() >= Some(10.0 * round_trips * look_ups), "{row}");
-            // Mutual handshakes look two DIDs up, the documents of which have about equal lengths.
+            // A mutual handshake looks up two DIDs with documents of similar length.
             let sent = row["resolver_bytes"].as_f64().unwrap() / look_ups;
             // A nonce of 16 bytes and the DID, whose 32 bytes have 44 digits in base58, or 43 in one of 17.
             let expected = if resolver == "network_hmac" { 70.0..=71.0 } else { 200.0..=700.0 };

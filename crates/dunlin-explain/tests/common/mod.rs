@@ -126,7 +126,7 @@ fn tls_between(client: &Arc<ClientConfig>, server: &Arc<ServerConfig>, log: &Log
     Traffic { sent, keys }
 }
 
-/// The same with DTLS 1.3. Its handshake has a HelloRetryRequest and fragmented messages.
+/// As [`tls`], with DTLS 1.3. The handshake has a HelloRetryRequest and fragmented messages.
 pub(crate) fn dtls(suite: &'static Tls13CipherSuite) -> Traffic {
     let log = Arc::new(Log::default());
     let (client, server) = configs(suite, &log);
@@ -135,8 +135,8 @@ pub(crate) fn dtls(suite: &'static Tls13CipherSuite) -> Traffic {
     })
 }
 
-/// The same with connection IDs of 4 and 5 bytes: client and server replace theirs, and the client asks for
-/// more.
+/// As [`dtls`], with connection IDs of 4 and 5 bytes: client and server replace their IDs, and the client
+/// asks for more.
 pub(crate) fn dtls_with_ids(suite: &'static Tls13CipherSuite) -> Traffic {
     let log = Arc::new(Log::default());
     let (client, server) = with_ids(configs(suite, &log));
@@ -340,7 +340,7 @@ fn udp_frame(from: ([u8; 4], u16), to: ([u8; 4], u16), datagram: &[u8]) -> Vec<u
     frame
 }
 
-/// The same, if the server answers from a port of its own for this association.
+/// The frames of an association, if the server answers from a port of its own for this association.
 pub(crate) fn frames_with_a_port(traffic: &Traffic, port: u16) -> Vec<Vec<u8>> {
     // The beginning of the random in a HelloRetryRequest (RFC 8446 §4.1.3).
     let is_retry = |datagram: &[u8]| datagram[27..31] == [0xcf, 0x21, 0xad, 0x74];

@@ -20,8 +20,8 @@ const ACME_TLS: &[u8] = b"acme-tls/1";
 /// The path of the challenge by HTTP, before the token.
 const PATH: &str = "/.well-known/acme-challenge/";
 
-/// Where the answers are: the directories of the authorities of all listeners. Any listener answers for all,
-/// because the authority connects to the ports 443 and 80 whatever the certificate is for.
+/// The places of the answers: the directories of the authorities of all listeners. Any listener answers for
+/// all, because the authority connects to the ports 443 and 80 whatever the certificate is for.
 #[derive(Default)]
 pub(crate) struct Challenges {
     places: ArcSwap<Places>,

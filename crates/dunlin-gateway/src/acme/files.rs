@@ -1,7 +1,7 @@
 //! The files of one authority in a store: the account, certificates with their keys, a lock, and the answers
 //! to challenges.
 //!
-//! Several gateways may share a store. The one that has the lock orders; the others take what it has written,
+//! Several gateways may share a store. The one that has the lock orders; the others take its certificates,
 //! and answer challenges from the same files, because the authority may ask any of them.
 
 use std::fs::{File, Permissions, TryLockError};
@@ -40,11 +40,11 @@ impl Home {
     /// Creates the directories, for this user alone.
     ///
     /// # Errors
-    /// Those of the file system; other users may write to a directory that exists.
+    /// File system errors; other users may write to a directory that exists.
     pub(crate) fn create(&self) -> io::Result<()> {
         let mut builder = std::fs::DirBuilder::new();
         builder.recursive(true).mode(0o700).create(self.answers())?;
-        // Who may replace the files has the names of the certificates.
+        // A user who may replace the files controls the names of the certificates.
         for path in [&self.0, &self.answers()] {
             if std::fs::metadata(path)?.permissions().mode() & 0o022 != 0 {
                 let what = format!("other users may write to {}; run chmod go-w on it", path.display());
@@ -65,7 +65,7 @@ impl Home {
     /// Takes the lock of the directory, which ends with the file. `None` if another gateway has it.
     ///
     /// # Errors
-    /// Those of the file system.
+    /// File system errors.
     pub(crate) fn lock(&self) -> io::Result<Option<File>> {
         let file = File::options().create(true).truncate(false).write(true).open(self.0.join("lock"))?;
         match file.try_lock() {
@@ -78,21 +78,21 @@ impl Home {
     /// The account with its key; `None` before the first order.
     ///
     /// # Errors
-    /// Those of the file system.
+    /// File system errors.
     pub(crate) fn read_account(&self) -> io::Result<Option<Zeroizing<Vec<u8>>>> {
         read(&self.account())
     }
 
     /// # Errors
-    /// Those of the file system.
+    /// File system errors.
     pub(crate) fn write_account(&self, content: &[u8]) -> io::Result<()> {
         write(&self.account(), content)
     }
 
-    /// Writes what proves to the authority that the account controls the name, or the URL with the token.
+    /// Writes the proof that the account controls the name, or the URL with the token.
     ///
     /// # Errors
-    /// Those of the file system; the authority has sent a token that RFC 8555 does not allow.
+    /// File system errors; the authority has sent a token that RFC 8555 does not allow.
     pub(crate) fn answer(&self, key: &Key<'_>, authorization: &str) -> io::Result<Answer> {
         let name =
             key.file_name().ok_or_else(|| io::Error::other("the token of the challenge is malformed"))?;
@@ -108,7 +108,7 @@ impl Home {
     }
 }
 
-/// What a validating authority names.
+/// The name or the token by which a validating authority asks for an answer.
 pub(crate) enum Key<'a> {
     /// The server name of its handshake.
     Name(&'a str),
@@ -134,7 +134,7 @@ impl Key<'_> {
 /// Reads a file. `None` if there is none.
 ///
 /// # Errors
-/// Those of the file system, and a file that is too large.
+/// File system errors, and a file that is too large.
 pub(crate) fn read(path: &Path) -> io::Result<Option<Zeroizing<Vec<u8>>>> {
     let file = match File::open(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
@@ -151,7 +151,7 @@ pub(crate) fn read(path: &Path) -> io::Result<Option<Zeroizing<Vec<u8>>>> {
 /// Replaces a file atomically, for this user alone.
 ///
 /// # Errors
-/// Those of the file system.
+/// File system errors.
 pub(crate) fn write(path: &Path, content: &[u8]) -> io::Result<()> {
     let directory = path.parent().unwrap_or(Path::new("."));
     let mut file = tempfile::Builder::new()

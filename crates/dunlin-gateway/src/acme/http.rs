@@ -28,7 +28,7 @@ impl AcmeHttp {
     /// A client that trusts these authorities.
     ///
     /// # Errors
-    /// The provider lacks what a profile needs.
+    /// The provider lacks algorithms that a profile needs.
     pub(crate) fn new(provider: &Arc<CryptoProvider>, trust: X509Trust) -> Result<Self, dunlin::Error> {
         let https = HttpsClient::new(connector(provider, trust)?);
         Ok(Self(https.with_deadline(REQUEST_TIME).with_max_content(MAX_CONTENT)))

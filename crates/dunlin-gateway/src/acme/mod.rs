@@ -1,9 +1,9 @@
 //! Certificates that the gateway orders and renews by ACME (RFC 8555), with the crate `instant-acme` over the
 //! gateway's own HTTP client.
 //!
-//! Each certificate has a task. It puts in force what its file contains, and orders a new certificate when
-//! the file is missing or due. The file is the only state: a task of another gateway may have written it. A
-//! reload ends all tasks and starts new ones, which order at once if a certificate is due.
+//! Each certificate has a task. It puts the certificate in its file in force, and orders a new certificate
+//! when the file is missing or due. The file is the only state: a task of another gateway may have written
+//! it. A reload ends all tasks and starts new ones, which order at once if a certificate is due.
 
 mod challenge;
 mod files;
@@ -129,8 +129,8 @@ fn self_signed(
     Ok((certificate.der().clone(), pair))
 }
 
-/// What stands for a certificate until the first order succeeds. It lets the configurations be checked; no
-/// client gets it.
+/// A placeholder for a certificate until the first order succeeds. The gateway checks the configurations with
+/// it; no client gets it.
 ///
 /// # Errors
 /// The cryptographic library fails.
@@ -264,7 +264,7 @@ impl Keeper {
         pause.min(LOOK)
     }
 
-    /// Does what is due. Returns the pause after it.
+    /// Takes the next step that is due. Returns the pause after it.
     async fn step(&mut self, managed: &Managed) -> Result<Duration, Failure> {
         let stored = self.look(managed).await?;
         if let Some(pause) = self.pause(managed, stored.as_ref()).await {

@@ -64,7 +64,7 @@ impl Failure {
     }
 }
 
-/// The error in words: instant-acme puts "API error" before those of the authority.
+/// The error in words: instant-acme puts "API error" before the authority's words.
 fn told(error: &Error) -> String {
     match error {
         Error::Api(problem) => of_problem(problem),
@@ -201,7 +201,7 @@ async fn answer(config: &AcmeConfig, home: &Home, order: &mut Order) -> Result<V
 async fn failed_check(order: &mut Order, challenge: AcmeChallenge) -> Failure {
     let mut authorizations = order.authorizations();
     while let Some(Ok(mut authorization)) = authorizations.next().await {
-        // What is known is from before the check.
+        // The state in hand is from before the check.
         let Ok(state) = authorization.refresh().await else { break };
         let problem = state.challenges.iter().find_map(|challenge| {
             challenge.error.as_ref().map(|problem| (challenge.r#type.clone(), problem.clone()))

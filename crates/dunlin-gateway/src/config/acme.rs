@@ -66,7 +66,8 @@ pub struct AcmeConfig {
     pub names: Vec<String>,
     /// The directory for the account, the certificate and its key. Gateways that share it order together.
     pub store: FileField,
-    /// Files with the certificates that the directory's own TLS may lead to; empty: those of the system.
+    /// Files with the certificates that the directory's own TLS may lead to; empty: the system's
+    /// certificates.
     pub ca: Vec<FileField>,
     /// The type of the certificate's key.
     pub key_type: KeyType,
@@ -163,7 +164,7 @@ impl AcmeConfig {
     }
 }
 
-/// Checks what certificates by ACME need of the listeners.
+/// Checks that the listeners meet the requirements of certificates by ACME.
 pub(super) fn check_together(listeners: &[ListenerConfig], faults: &RefCell<Vec<Fault>>) {
     let mut files: HashMap<PathBuf, &AcmeConfig> = HashMap::new();
     let has_tls = listeners.iter().any(|listener| listener.transport == TransportKind::Tls);

@@ -1,4 +1,4 @@
-//! The tables `[[listener.certificate]]`: what a listener shows its peers.
+//! The tables `[[listener.certificate]]`: the identities that a listener presents to its peers.
 
 use std::collections::HashMap;
 
@@ -17,7 +17,7 @@ pub struct CertificateFiles {
     pub acme: Option<AcmeConfig>,
 }
 
-/// What a gateway's listener shows clients.
+/// An identity that a gateway's listener presents to clients, as files.
 #[derive(Clone, Debug)]
 pub enum OwnFiles {
     /// A certificate chain.

@@ -1,5 +1,5 @@
-//! Where associations are while no process runs: the table `[frozen]` of a tunnel, and `[listener.frozen]` of
-//! a gateway.
+//! The storage of associations while no process runs: the table `[frozen]` of a tunnel, and
+//! `[listener.frozen]` of a gateway.
 
 use std::path::{Path, PathBuf};
 
@@ -11,7 +11,7 @@ use super::{Field, FileField, Place, Section, store};
 /// The stores of IDs.
 const IDS: &str = "name a store of IDs: a directory, sqlite:FILE or redis://HOST:PORT/DB";
 
-/// The file of frozen associations, and what it needs.
+/// The file of frozen associations, with its key and store.
 #[derive(Clone, Debug)]
 pub struct FrozenConfig {
     /// The file with the associations.

@@ -119,7 +119,7 @@ impl Limits {
         }
     }
 
-    /// Reads the limits. Absent ones are those of `defaults`.
+    /// Reads the limits. `defaults` replaces absent ones.
     pub(super) fn read(section: Option<&mut Section<'_>>, defaults: &Self) -> Self {
         let Some(section) = section else { return defaults.clone() };
         let size = |number: Option<u64>, default| number.and_then(|n| n.try_into().ok()).unwrap_or(default);
@@ -202,9 +202,10 @@ pub struct ClientsConfig {
 /// The table `[listener.cache]`: the handshake cache.
 #[derive(Clone, Debug)]
 pub struct CacheConfig {
-    /// Which certificates both sides omit.
+    /// The certificates that both sides omit.
     pub mode: CacheMode,
-    /// Where entries outlive the process: a file, `sqlite:FILE` or a Redis URL. `None`: in memory.
+    /// The store in which entries outlive the process: a file, `sqlite:FILE` or a Redis URL. `None`: in
+    /// memory.
     pub store: Option<Field<StoreUrl>>,
     /// The key file of the store.
     pub key: Option<FileField>,
@@ -276,14 +277,14 @@ pub struct ListenerConfig {
     /// Whether clients come over TCP or UDP.
     pub transport: TransportKind,
     /// The policy that gives each client its profile: a TOML file or an SQLite database (docs/policy.md). Its
-    /// profiles then say what `versions` and `clients.verify` say otherwise.
+    /// profiles then take the place of `versions` and `clients.verify`.
     pub policy: Option<FileField>,
     /// A listener for plain HTTP that sends clients on to this one.
     pub redirect: Option<RedirectConfig>,
     /// The enabled versions.
     pub versions: Versions,
-    /// The server's certificates, credentials and DIDs. Of those that suit the client, one with the
-    /// name that it wants comes first.
+    /// The server's certificates, credentials and DIDs. Of those that suit the client, one with the name that
+    /// it wants comes first.
     pub certificates: Vec<OwnFiles>,
     /// Whether clients may get the raw public key of a certificate instead (RFC 7250).
     pub raw_public_key: bool,
@@ -295,7 +296,7 @@ pub struct ListenerConfig {
     pub clients: ClientsConfig,
     /// The handshake cache.
     pub cache: Option<CacheConfig>,
-    /// Where associations are while no gateway runs; `None`: they end with it.
+    /// The storage of associations while no gateway runs; `None`: they end with it.
     pub frozen: Option<FrozenConfig>,
     /// Limits on clients.
     pub limits: Limits,
@@ -568,7 +569,7 @@ impl ClientsConfig {
         let trusts = !ca.is_empty() || !raw_keys.is_empty() || credentials.trusts();
         // Trust that nothing demands must not look like protection.
         let verify = match has_policy {
-            // Each profile demands what it needs.
+            // Each profile states its own demand.
             true => Verify::Optional,
             false => verify.unwrap_or(if trusts || psk.is_some() { Verify::Required } else { Verify::None }),
         };
@@ -696,7 +697,7 @@ fn is_local(to: &str) -> bool {
     host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
 }
 
-/// Checks what the listeners share: names and addresses.
+/// Checks the names and addresses of listeners against each other.
 pub(super) fn check_together(
     listeners: &[ListenerConfig],
     admin: Option<&AdminConfig>,

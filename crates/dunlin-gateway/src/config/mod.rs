@@ -53,10 +53,10 @@ const DEFAULT_SHUTDOWN_TIME: Duration = Duration::from_secs(30);
 /// The maximum number of simultaneous connections of a listener, unless the configuration says otherwise.
 pub(crate) const DEFAULT_CONNECTIONS: usize = 10_000;
 
-/// The open files without which a program with default limits serves hardly anybody.
+/// The open files without which a program with default limits serves hardly any client.
 pub(crate) const FEW_FILES: u64 = 1024;
 
-/// The open files of a program beside those of connections: log, sockets of listeners, stores.
+/// The open files of a program beside its connections: log, sockets of listeners, stores.
 pub(crate) const OTHER_FILES: u64 = 100;
 
 /// The least important events that the log contains.
@@ -100,7 +100,7 @@ pub struct AdminConfig {
     pub hosts: Vec<String>,
 }
 
-/// What the configurations of gateways and tunnels have in common.
+/// The settings that gateways and tunnels have in common.
 #[derive(Clone, Debug)]
 pub struct Common {
     /// The log.
@@ -202,7 +202,7 @@ impl Config {
         self.listeners.iter().map(of_listener).fold(OTHER_FILES, u64::saturating_add)
     }
 
-    /// What can be read, and the faults.
+    /// The readable part of the configuration, and the faults.
     fn of(sources: &[Source], found: Vec<Fault>) -> (Self, Vec<Fault>) {
         walk(sources, found, |sections, faults| {
             let (common, defaults) =
@@ -233,8 +233,8 @@ pub(crate) fn load(path: &Path) -> Result<(Vec<Source>, Vec<Fault>), Faults> {
     Ok((sources, faults))
 }
 
-/// Parses files and lets `read` read their tables. Returns its result with all faults: those already found,
-/// those of the syntax, those that `read` adds, and the keys that it does not read.
+/// Parses files and lets `read` read their tables. Returns its result with all faults: `found`, faults of the
+/// syntax, faults that `read` adds, and the keys that `read` leaves out.
 pub(crate) fn walk<T>(
     sources: &[Source],
     mut found: Vec<Fault>,

@@ -34,7 +34,7 @@ const DEFAULT_LIFETIME: Duration = Duration::from_secs(30);
 /// The most ports of a pool. Each takes a socket.
 const MAX_PORTS: u16 = 256;
 
-/// What joins a request over plain HTTP and the connection of the same client.
+/// The link between a request over plain HTTP and the connection of the same client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Join {
     /// A one-time name below this domain.
@@ -48,11 +48,11 @@ pub enum Join {
 pub struct RedirectConfig {
     /// The address to listen on for plain HTTP.
     pub listen: Field<SocketAddr>,
-    /// What joins the request and the connection.
+    /// The link between the request and the connection.
     pub join: Join,
     /// The attributes of clients that are taken from the query of the URL.
     pub attributes: Vec<Attribute>,
-    /// The port for HTTPS in the new URL. `None`: that of the listener.
+    /// The port for HTTPS in the new URL. `None`: the listener's port.
     pub port: Option<u16>,
     /// How long a one-time name waits for its client.
     pub lifetime: Duration,

@@ -1,4 +1,4 @@
-//! The table `[shared]`: what several gateways have in common.
+//! The table `[shared]`: the state that several gateways share.
 
 use dunlin_store::StoreUrl;
 

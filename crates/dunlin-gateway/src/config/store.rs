@@ -5,7 +5,7 @@ use dunlin_store::StoreUrl;
 use super::{Field, Section};
 
 /// Reads the name of a store. A file name is relative to the directory of the configuration. `forms` names
-/// what is allowed.
+/// the allowed forms.
 pub(super) fn store<'a>(section: &mut Section<'a>, key: &'a str, forms: &str) -> Option<Field<StoreUrl>> {
     let Field { value, place } = section.text(key)?;
     match StoreUrl::parse(&value) {

@@ -48,15 +48,15 @@ impl fmt::Display for Place {
     }
 }
 
-/// One fault of a configuration or policy. The text is one line: file, line, key, what is wrong, and what is
-/// allowed.
+/// One fault of a configuration or policy. The text is one line: file, line, key, the fault, and the allowed
+/// values.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
-    /// Where it is; `None` if no line of a file is at fault.
+    /// The place of the fault; `None` if no line of a file is at fault.
     pub place: Option<Place>,
-    /// What is wrong.
+    /// The description of the fault.
     pub what: String,
-    /// What is allowed, or what to do.
+    /// The allowed values, or the remedy.
     pub advice: String,
 }
 
@@ -97,7 +97,7 @@ impl Faults {
         let order = |fault: &Fault| fault.place.as_ref().map(|place| (place.file.clone(), place.line));
         faults.sort_by_key(order);
         faults.dedup();
-        // What the parser puts in the place of a value that it cannot read is no second fault.
+        // The parser's substitute for a value that it cannot read is no second fault.
         faults.dedup_by(|later, first| match (&later.place, &first.place) {
             (Some(later), Some(first)) => {
                 let is_same_line = first.line > 0 && (&later.file, later.line) == (&first.file, first.line);

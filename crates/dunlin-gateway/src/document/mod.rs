@@ -1,5 +1,5 @@
 //! Files of TOML, read key by key. serde's derived code would stop at the first fault; this reader collects
-//! all of them, each with file, line, key and what is allowed.
+//! all of them, each with file, line, key and the allowed values.
 //!
 //! The configuration and policies use it.
 

@@ -19,7 +19,7 @@ const MAX_SHOWN: usize = 40;
 pub(crate) struct Kind {
     /// With an article.
     pub(crate) name: &'static str,
-    /// What is allowed, as an imperative clause.
+    /// The allowed values, as an imperative clause.
     pub(crate) allowed: &'static str,
 }
 
@@ -71,7 +71,7 @@ impl<'a> Section<'a> {
         &self.place
     }
 
-    /// The place of this key, or that of the table if it lacks the key.
+    /// The place of this key, or the table's place if it lacks the key.
     pub(crate) fn place_of(&self, key: &str) -> Place {
         let found = self.table.iter().find(|(name, _)| name.get_ref() == key);
         found.map_or_else(|| self.place.clone(), |(name, _)| self.child(key, name.span().start))
@@ -125,7 +125,8 @@ impl<'a> Section<'a> {
         self.table.iter().any(|(name, _)| name.get_ref() == key)
     }
 
-    /// How many values the file contains for `key`: those of an array, or one, valid or not.
+    /// The number of values, valid or not, that the file contains for `key`: the length of an array,
+    /// otherwise one.
     pub(crate) fn length(&self, key: &str) -> usize {
         let value =
             self.table.iter().find(|(name, _)| name.get_ref() == key).map(|(_, value)| value.get_ref());

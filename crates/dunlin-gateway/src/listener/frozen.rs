@@ -24,7 +24,7 @@ use crate::route;
 const ATTEMPTS: u32 = 20;
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// What freezes the associations of a listener.
+/// Freezes the associations of a listener.
 pub(super) struct Freezer {
     place: Arc<FrozenPlace>,
     /// The profiles of a policy with which the associations have begun. A profile of the same name may be
@@ -56,7 +56,7 @@ impl Freezer {
         let _ = self.is_done.subscribe().wait_for(|is_done| *is_done).await;
     }
 
-    /// The associations that are left end like those of other listeners.
+    /// The remaining associations end as on other listeners.
     pub(super) fn end(&self) {
         self.is_done.send_replace(true);
     }
@@ -149,8 +149,8 @@ impl Drop for Remembered<'_> {
     }
 }
 
-/// Thaws a connection with that of these configurations whose route it has. Each has the profile with which
-/// the connection has begun.
+/// Thaws a connection with the configuration of its route. Each configuration has the profile with which the
+/// connection has begun.
 fn thaw_one(
     live: &Live,
     configs: &[(usize, Arc<ServerConfig>)],

@@ -34,7 +34,7 @@ pub(crate) struct Live {
     pub(crate) shared_clients: Option<SharedClients>,
     /// The certificates that the gateway orders.
     pub(crate) acme: Vec<Managed>,
-    /// Where associations are while no gateway runs.
+    /// The storage of associations while no gateway runs.
     pub(crate) frozen: Option<Arc<FrozenPlace>>,
 }
 

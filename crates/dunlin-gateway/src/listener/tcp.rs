@@ -27,8 +27,8 @@ use crate::service::{self, Shared};
 use crate::throttle::Line;
 use crate::{identity, proxy, route, sockets};
 
-/// Accepts clients until the gateway stops or `removed` becomes true. `port` is that of the socket if it
-/// belongs to a pool for redirected clients.
+/// Accepts clients until the gateway stops or `removed` becomes true. `port` is the socket's port if the
+/// socket belongs to a pool for redirected clients.
 pub(crate) async fn run(
     shared: Arc<Shared>,
     settings: Settings,
@@ -186,7 +186,7 @@ async fn serve(
         tracing::info!(listener, client = %from, route = route.name, identity, issuer, version, kind = ?negotiated.kind, profile, rule, left_out, "connected");
     }
     let mqtt = match &route.protocol {
-        // Its memory is not that of every client.
+        // Only HTTP clients need this much memory.
         RouteProtocol::Http => {
             let told = (is_admitted, is_logged.is_some());
             return Box::pin(web(visit, live, route, (tls, seated), addresses, told)).await;
@@ -231,8 +231,8 @@ async fn serve(
     if let Some((connect, _)) = &mqtt {
         idle_time = connect.idle_time(&answer, limits.idle_time);
         if connect.has_server_keep_alive() {
-            // A broker that is slower than this says nothing about the keep alive. What ends the wait ends
-            // the connection below.
+            // A broker that is slower than this says nothing about the keep alive. An event that ends the
+            // wait also ends the connection below.
             let wait = idle_time.min(limits.connect_time);
             tokio::select! {
                 () = answer.read(&mut backend, limits.header_bytes) => {}

@@ -51,13 +51,13 @@ fn ended(error: &HandshakeError) -> Option<Ended> {
     }
 }
 
-/// What the associations of a listener share.
+/// The state that the associations of a listener share.
 struct Listener {
     shared: Arc<Shared>,
     local: SocketAddr,
     /// The next source address of sockets to backends.
     next_source: AtomicUsize,
-    /// What freezes the associations at the end.
+    /// Freezes the associations at the end.
     freezer: Option<Arc<Freezer>>,
 }
 

@@ -1,4 +1,4 @@
-//! A client on its way in: the choice of its route and of its profile, and what the gateway learns from its
+//! A client on its way in: the choice of its route and of its profile, and the gateway's knowledge from its
 //! handshake.
 
 use std::net::SocketAddr;
@@ -37,7 +37,7 @@ pub(crate) struct Visit {
     progress: Mutex<Progress>,
 }
 
-/// What the gateway has learned of a connection so far.
+/// The gateway's knowledge of a connection so far.
 #[derive(Default)]
 struct Progress {
     /// Whether the client is an authority that validates a name.

@@ -91,7 +91,7 @@ const fn authentication(failed: &A) -> (&'static str, &'static str) {
     }
 }
 
-/// What the client's alert says about the gateway.
+/// The failure on the gateway's side that the client's alert reports.
 const fn alerted(alert: AlertDescription) -> &'static str {
     use AlertDescription as D;
     match alert {

@@ -37,7 +37,7 @@ impl ListenerId {
     }
 }
 
-/// Where a datagram goes.
+/// The direction of a datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Direction {
     /// From a client to the gateway that has its association.
@@ -53,7 +53,7 @@ pub(super) struct Number {
     pub(super) number: u64,
 }
 
-/// What a datagram between gateways says.
+/// The content of a datagram between gateways.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Envelope<'a> {
     pub(super) direction: Direction,

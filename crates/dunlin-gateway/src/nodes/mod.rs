@@ -31,7 +31,7 @@ use crate::proxy::udp::MAX_DATAGRAM;
 use crate::throttle::{Line, Throttle};
 use envelope::{Direction, Envelope, ListenerId, Number, Window};
 
-/// What gateways derive from the key that they share.
+/// The keys that gateways derive from their shared key.
 pub(crate) struct NodeKeys {
     /// The number of this gateway.
     pub(crate) own: u16,
@@ -61,7 +61,7 @@ impl NodeKeys {
     }
 }
 
-/// What became of a datagram between gateways.
+/// The fate of a datagram between gateways.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Passed {
     /// It was sent to the gateway that has the association.
@@ -121,7 +121,7 @@ impl Peer {
     }
 }
 
-/// Counts what became of the datagrams from and for another gateway.
+/// Counts the fates of datagrams from and for another gateway.
 type Counts = Box<dyn Fn(Passed) + Send + Sync>;
 
 /// The gateways with the same clients, as this one sees them.
@@ -190,7 +190,7 @@ impl Nodes {
                 received = socket.recv_from(&mut buffer) => received,
                 () = reached(&phases, Phase::Ending) => return,
             };
-            // An error is that of an earlier datagram.
+            // An error is about an earlier datagram.
             let Ok((len, from)) = received else { continue };
             self.received(from, buffer.get(..len).unwrap_or_default());
         }
@@ -228,7 +228,7 @@ impl Nodes {
     }
 }
 
-/// What the endpoint of a listener knows of the other gateways.
+/// The link from the endpoint of a listener to the other gateways.
 struct Link {
     nodes: Arc<Nodes>,
     listener: String,

@@ -1,4 +1,4 @@
-//! Which clients may use a route: the key `allow`, with the conditions of rules on identities and addresses.
+//! Access control of routes: the key `allow`, with the conditions of rules on identities and addresses.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -79,8 +79,8 @@ impl Access {
         own.eq(others)
     }
 
-    /// Whether a client with this proven identity and address may use the route. What is not known for
-    /// certain does not admit it. `now_s` is the time in seconds since 1970.
+    /// Whether a client with this proven identity and address may use the route. An uncertain match does not
+    /// admit it. `now_s` is the time in seconds since 1970.
     pub fn admits(&self, client: Option<&Client>, address: Option<IpAddr>, now_s: u64) -> bool {
         let view = View { client, address, now_s, hello: None };
         self.is_open() || self.entries.iter().any(|entry| entry.holds(&view) == Truth::Yes)
@@ -104,12 +104,12 @@ impl Access {
         self.entries.iter().find(is_by_identity).map(|entry| &entry.place)
     }
 
-    /// Whether a condition looks at what sessions and caches keep only on demand.
+    /// Whether a condition looks at attributes that sessions and caches keep only on demand.
     pub(crate) fn needs_details(&self) -> bool {
         self.conditions().any(Condition::is_about_details)
     }
 
-    /// Whether a condition looks at what only the certificate itself tells.
+    /// Whether a condition looks at attributes that only the certificate itself has.
     pub(crate) fn needs_certificate(&self) -> bool {
         self.conditions().any(|condition| matches!(condition.test, Test::Attribute(Attribute::Key, _)))
     }

@@ -1,4 +1,4 @@
-//! What differs between two policies, for the log of a reload.
+//! The differences between two policies, for the log of a reload.
 
 use std::collections::HashSet;
 

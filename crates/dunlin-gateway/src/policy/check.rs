@@ -150,8 +150,8 @@ impl Checker<'_> {
         rules
     }
 
-    /// Refuses rules that no client reaches, or that could lower the rank below that of the default by what
-    /// anyone can forge.
+    /// Refuses unreachable rules, and rules by which a forged hint could lower a client below the default
+    /// rank.
     fn check_rules(&mut self, rules: &[Rule], profiles: &[PolicyProfile], default: Option<usize>) {
         let default = default.and_then(|default| profiles.get(default));
         let drafts = self.draft.clients.iter().chain(&self.draft.rules);
@@ -204,8 +204,7 @@ impl Checker<'_> {
     }
 }
 
-/// Why a rule for a profile below the default could lower the rank by what anyone can forge; `None` if it
-/// cannot.
+/// Why a rule for a profile below the default could lower the rank by a forged hint; `None` if it cannot.
 fn lowers_by_a_forgery(
     rule: &Rule,
     draft: &DraftRule,

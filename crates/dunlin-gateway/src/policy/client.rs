@@ -1,4 +1,4 @@
-//! Who a client is: what its authentication proves about it, as attributes with values.
+//! The identity of a client: the attributes that its authentication proves, with their values.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -22,8 +22,8 @@ use x509_cert::name::Name;
 /// A certificate with a serial number of any length, as the engine accepts it.
 type Certificate = CertificateInner<Raw>;
 
-/// What can be known about an authenticated client. The set is open: a new kind of identity adds attributes
-/// or claims.
+/// An attribute of an authenticated client. The set is open: a new kind of identity adds attributes or
+/// claims.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Attribute {
@@ -138,7 +138,7 @@ impl fmt::Display for Attribute {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Client {
     facts: Vec<(Attribute, String)>,
-    /// What its certificate says, but does not prove. A rule that these would match may hold.
+    /// Attributes that its certificate states but does not prove. A rule that these would match may hold.
     #[serde(default)]
     doubtful: Vec<(Attribute, String)>,
     /// The attributes that its credential may have, but that this side has not kept.
@@ -164,8 +164,8 @@ impl Client {
         client
     }
 
-    /// A client that has proved this identity, or claims it. What the identity has lost since the full
-    /// handshake (a session ticket carries no certificate) is unknown, which differs from absent.
+    /// A client that has proved this identity, or claims it. An attribute that the identity has lost since
+    /// the full handshake (a session ticket carries no certificate) is unknown, which differs from absent.
     pub fn of(identity: &PeerIdentity) -> Self {
         match identity {
             PeerIdentity::X509(id) => {
@@ -276,7 +276,7 @@ impl Client {
         self
     }
 
-    /// What a session ticket or cache entry keeps of an X.509 identity.
+    /// The client of an X.509 identity from a session ticket or cache entry, which keep no certificate.
     fn without_certificate(id: &X509Identity) -> Self {
         let mut client = Self::of_kind("x509");
         for name in &id.names {
@@ -325,7 +325,7 @@ impl Client {
     }
 
     /// Adds subject and issuer of a certificate. `name` is its common name, if this is an identity: a backend
-    /// that is told another name must not serve a client that the policy knows by this one.
+    /// that receives another name must not serve a client that the policy knows by this one.
     fn add_names(&mut self, subject: &Name, issuer: &Name, name: Option<&str>) {
         self.add(Attribute::Subject, subject.to_string());
         self.add(Attribute::Issuer, issuer.to_string());
@@ -333,7 +333,7 @@ impl Client {
         for address in of(rfc3280::EMAIL_ADDRESS) {
             match address {
                 Some(address) => self.add(Attribute::Email, email(&address)),
-                // A rule may look at what this function cannot read.
+                // A rule may look at a part that this function cannot read.
                 None => self.set_unknown(Attribute::Email),
             }
         }
@@ -395,7 +395,7 @@ impl Client {
         self.has_unknown_end = false;
     }
 
-    /// Marks its credential as one of which this side does not know when it expires.
+    /// Marks the expiry of its credential as unknown.
     pub const fn set_unknown_end(&mut self) {
         self.has_unknown_end = true;
     }
@@ -410,7 +410,7 @@ impl Client {
         &self.facts
     }
 
-    /// What its certificate says, but does not prove: a common name that is no identity.
+    /// Attributes that its certificate states but does not prove: a common name that is no identity.
     pub fn doubtful(&self) -> &[(Attribute, String)] {
         &self.doubtful
     }

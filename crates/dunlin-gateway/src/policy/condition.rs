@@ -16,8 +16,8 @@ use super::pattern::{Network, Pattern};
 pub enum Truth {
     /// It does not hold.
     No,
-    /// The server has not kept what would decide it, such as the issuer of a client that resumes a session.
-    /// Or the client's certificate says that it holds, but does not prove it.
+    /// The server has not kept the attribute that would decide it, such as the issuer of a client that
+    /// resumes a session. Or the client's certificate says that it holds, but does not prove it.
     Unknown,
     /// It holds.
     Yes,
@@ -29,24 +29,24 @@ impl From<bool> for Truth {
     }
 }
 
-/// What a condition looks at, which decides what it may do.
+/// The basis of a condition, which decides how the condition may change the rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Basis {
     /// The client's identity. It may lower the rank, because the handshake proves the identity.
     Identity,
-    /// What the ClientHello offers. Anyone can offer it, so it may only raise the rank.
+    /// An offer in the ClientHello. Anyone can make it, so it may only raise the rank.
     Offer,
     /// The client's address. It may lower the rank only to a profile that demands a certificate.
     Address,
 }
 
-/// What a rule compares.
+/// The comparison that a condition makes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Test {
     Attribute(Attribute, Vec<Pattern>),
-    /// The credential remains valid for at least so many seconds.
+    /// The credential remains valid for at least this many seconds.
     ValidAtLeast(u64),
-    /// The credential remains valid for at most so many seconds.
+    /// The credential remains valid for at most this many seconds.
     ValidAtMost(u64),
     ServerName(Vec<Pattern>),
     Alpn(Vec<String>),
@@ -65,7 +65,7 @@ pub struct Condition {
     pub(super) test: Test,
 }
 
-/// What conditions are compared with.
+/// The facts with which conditions are compared.
 #[derive(Clone, Copy, Default)]
 pub(super) struct View<'a> {
     pub(super) hello: Option<&'a Hello>,
@@ -77,7 +77,7 @@ pub(super) struct View<'a> {
 }
 
 impl Condition {
-    /// What it looks at.
+    /// Its basis.
     pub const fn basis(&self) -> Basis {
         match self.test {
             Test::Attribute(..) | Test::ValidAtLeast(_) | Test::ValidAtMost(_) => Basis::Identity,
@@ -91,7 +91,7 @@ impl Condition {
         self.basis() == Basis::Identity
     }
 
-    /// Whether it looks at what sessions and caches keep only on demand.
+    /// Whether it looks at attributes that sessions and caches keep only on demand.
     pub(super) const fn is_about_details(&self) -> bool {
         use Attribute::{Email, Issuer, IssuerKey, Name, Subject};
         matches!(self.test, Test::Attribute(Email | Issuer | IssuerKey | Name | Subject, _))

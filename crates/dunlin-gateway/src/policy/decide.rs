@@ -18,7 +18,7 @@ pub enum Stage {
     Finished,
 }
 
-/// What becomes of the client.
+/// The outcome for the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Verdict {
     /// The server serves it under the profile.
@@ -45,7 +45,7 @@ pub struct Downgrade {
 pub struct Decision {
     /// When it was made.
     pub stage: Stage,
-    /// What becomes of the client.
+    /// The outcome for the client.
     pub verdict: Verdict,
     /// The profile that serves the client, or to which the connection renegotiates. For a refused client, the
     /// profile that it would have needed.
@@ -54,7 +54,7 @@ pub struct Decision {
     pub rule: Option<String>,
     /// Whether the rule is an entry of the client table.
     pub is_by_client_table: bool,
-    /// The reason: the rule with its place and conditions, the hint, and what was not allowed.
+    /// The reason: the rule with its place and conditions, the hint, and the rejected choices.
     pub why: String,
     /// Set whenever the client is served below the anonymous default.
     pub downgrade: Option<Downgrade>,
@@ -64,7 +64,7 @@ pub struct Decision {
 
 impl Decision {
     /// The name under which a counter adds up decisions: the rule's, or one name for all entries of the
-    /// client table, of which there can be a million.
+    /// client table, which can have a million.
     pub fn label(&self) -> &str {
         match (&self.rule, self.is_by_client_table) {
             (None, _) => "default",
@@ -108,7 +108,7 @@ pub struct Finished<'a> {
     pub turn: Turn,
 }
 
-/// Which rules count, by what they look at.
+/// The rules that count, by their basis.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Scope {
     All,
@@ -163,7 +163,7 @@ impl Policy {
         let mut found = self.raised(&view, Scope::WithoutOffers, &mut notes);
         if let Some(why) = self.objection(&found, claim, hints) {
             notes.push(format!("not {}, since {why}", self.name_of(&found)));
-            // What remains is what the ClientHello says by itself.
+            // Only the ClientHello by itself remains.
             found = self.raised(
                 &View { hello: Some(&hints.hello), now_s, ..View::default() },
                 Scope::ByIdentity,
@@ -191,9 +191,9 @@ impl Policy {
     /// Checks the profile that was used against the identity that the handshake has proven. `now_s` is the
     /// time in seconds since 1970.
     ///
-    /// The rank of the profile must be at least that of the identity's profile; without an identity, that of
-    /// the anonymous default. Otherwise the connection renegotiates, if it can and the policy allows it, or
-    /// ends.
+    /// The rank of the profile must be at least the rank of the identity's profile; without an identity, the
+    /// rank of the anonymous default. Otherwise the connection renegotiates, if it can and the policy allows
+    /// it, or ends.
     pub fn after(&self, finished: &Finished<'_>, now_s: u64) -> Decision {
         let Finished { used, client, hints, is_resumed, turn } = *finished;
         let view = View { hello: Some(&hints.hello), address: hints.address, client, now_s };
@@ -340,7 +340,7 @@ impl Policy {
         entries.chain(self.rules.iter().skip(self.clients))
     }
 
-    /// Why the hints do not suffice for what was found; `None` if they do.
+    /// Why the hints do not suffice for the rule that was found; `None` if they do.
     fn objection(&self, found: &Found<'_>, claim: Option<&Claim>, hints: &Hints) -> Option<&'static str> {
         let profile = self.profile_of(found);
         let by_identity = found.rule.is_some_and(|rule| rule.looks_at(Basis::Identity));
@@ -397,7 +397,7 @@ impl Policy {
         Some(found)
     }
 
-    /// The profile of what was found; the default for refused clients.
+    /// The profile of the rule that was found; the default for refused clients.
     fn profile_of(&self, found: &Found<'_>) -> &Arc<PolicyProfile> {
         match found.action {
             Action::Use(profile) => self.profiles.get(profile).unwrap_or_else(|| self.default_profile()),

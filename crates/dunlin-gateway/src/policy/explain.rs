@@ -1,4 +1,4 @@
-//! Which rule a client gets and why, with every rule that was walked.
+//! The explanation of a decision: the rule that a client gets, the reason, and every rule that was walked.
 
 use std::fmt;
 use std::sync::Arc;
@@ -22,8 +22,8 @@ pub struct Explanation {
     pub attributes: Vec<(String, String)>,
     /// The rules, in their order, and those entries of the client table that share a value with the client.
     pub rules: Vec<RuleReport>,
-    /// What the HelloRetryRequest names with which a DTLS 1.3 listener demands a cookie. The profile has to
-    /// support it.
+    /// The parameters in the HelloRetryRequest with which a DTLS 1.3 listener demands a cookie. The profile
+    /// has to support it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub retry: Option<RetryReport>,
     /// The decision before the ServerHello, by the hints.
@@ -35,12 +35,12 @@ pub struct Explanation {
     pub later: Option<DecisionReport>,
 }
 
-/// What a HelloRetryRequest names.
+/// The parameters in a HelloRetryRequest.
 #[derive(Clone, Debug, Serialize)]
 pub struct RetryReport {
     /// The cipher suite.
     pub suite: Option<String>,
-    /// The group of which it asks for a share; `None` if the client keeps its shares.
+    /// The group for which it requests a key share; `None` if the client keeps its shares.
     pub group: Option<String>,
 }
 

@@ -1,4 +1,4 @@
-//! What a server knows about a client before the handshake has authenticated it.
+//! A server's knowledge about a client before the handshake has authenticated it.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -25,7 +25,7 @@ pub enum Turn {
 }
 
 impl Turn {
-    /// What a ClientHello permits. The engine makes sure when it comes to a renegotiation.
+    /// Whether a ClientHello permits a renegotiation. The engine checks this itself before it renegotiates.
     pub fn of(info: &ClientHelloInfo) -> Self {
         let is_tls12 = info.versions.contains(&ProtocolVersion::TLS1_2)
             && !info.versions.contains(&ProtocolVersion::TLS1_3);
@@ -35,7 +35,7 @@ impl Turn {
     }
 }
 
-/// What a ClientHello says by itself, without any look-up.
+/// The content of a ClientHello by itself, without any look-up.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Hello {
     /// The host name in server_name, in lower case.
@@ -48,7 +48,7 @@ pub struct Hello {
     pub cipher_suites: Vec<CipherSuite>,
     /// Groups offered, in order of preference.
     pub groups: Vec<NamedGroup>,
-    /// Groups of which the client sends a share in TLS 1.3.
+    /// Groups for which the client sends a key share in TLS 1.3.
     pub shares: Vec<NamedGroup>,
     /// Signature schemes that the client verifies, in order of preference.
     pub signature_schemes: Vec<SignatureScheme>,
@@ -118,7 +118,7 @@ impl Hello {
     }
 }
 
-/// Where a server learned which client may be calling. The order is that of preference.
+/// The source from which a server learned which client may be calling. In order of preference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Source {
     /// A session ticket or session ID that this server opened or found.

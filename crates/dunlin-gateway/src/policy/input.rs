@@ -1,4 +1,4 @@
-//! What `explain` reads: credentials of clients, and ClientHellos.
+//! The input of `explain`: credentials of clients, and ClientHellos.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;

@@ -76,8 +76,8 @@ impl SecurityLevel {
         if name.ends_with("_SHA") { cipher.min(Self::Legacy) } else { cipher }
     }
 
-    /// The level of a public key, a SubjectPublicKeyInfo in DER; `None` for a key of an unknown kind. That of
-    /// ML-DSA is the level of the symmetric cipher to which FIPS 204 compares it.
+    /// The level of a public key, a SubjectPublicKeyInfo in DER; `None` for a key of an unknown kind. The
+    /// level of ML-DSA is the level of the symmetric cipher to which FIPS 204 compares it.
     pub fn of_key(spki: &[u8]) -> Option<Self> {
         let spki = SubjectPublicKeyInfoRef::from_der(spki).ok()?;
         let curve = || spki.algorithm.parameters.and_then(|curve| curve.decode_as::<ObjectIdentifier>().ok());

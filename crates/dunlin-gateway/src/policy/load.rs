@@ -254,7 +254,7 @@ pub(super) fn client(mut section: Section<'_>) -> Option<DraftRule> {
     target.filter(|_| !conditions.is_empty()).map(|target| target.rule(place, None, conditions))
 }
 
-/// What a rule does with its clients.
+/// The target to which a rule leads its clients.
 struct Target {
     /// The profile; `None` refuses the client.
     profile: Option<Field<String>>,
@@ -317,7 +317,7 @@ fn of_attribute<'a>(
 /// A value in the form in which clients have it.
 ///
 /// # Errors
-/// No client can have the value; what is allowed.
+/// No client can have the value. The error names the allowed values.
 pub(super) fn checked(text: &str, attribute: &Attribute) -> Result<String, String> {
     let is_digest = text.len() == 64 && text.bytes().all(|b| b.is_ascii_hexdigit());
     match attribute {
@@ -383,7 +383,7 @@ fn hints(when: &mut Section<'_>) -> Vec<Field<Condition>> {
     conditions.into_iter().map(|field| field.map(|test| Condition { test })).collect()
 }
 
-/// The values of a condition. `of` accepts a text, or says what is allowed.
+/// The values of a condition. `of` accepts a text, or names the allowed values.
 fn listed<'a, T>(
     section: &mut Section<'a>,
     key: &'a str,

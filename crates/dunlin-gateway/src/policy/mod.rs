@@ -1,8 +1,9 @@
-//! Which profile a client gets, and why: rules over what its handshake proves and hints at (docs/policy.md).
+//! Which profile a client gets, and why: rules over the identity that its handshake proves, and over hints
+//! (docs/policy.md).
 //!
-//! A [`Policy`] decides twice. [`Policy::before`] chooses a profile from the hints of the ClientHello, of
-//! which none is proven. [`Policy::after`] checks the profile against the identity that the finished
-//! handshake has proven. Both are pure functions: the caller supplies the time, and holds all state.
+//! A [`Policy`] decides twice. [`Policy::before`] chooses a profile from the unproven hints of the
+//! ClientHello. [`Policy::after`] checks the profile against the identity that the finished handshake has
+//! proven. Both are pure functions: the caller supplies the time, and holds all state.
 //!
 //! ```
 //! use dunlin_gateway::policy::{self, Claim, Client, Hints, Source, Verdict};
@@ -107,7 +108,7 @@ pub struct Policy {
     index: ClientIndex,
 }
 
-/// Where a profile stands, for faults against its listeners.
+/// The places of a profile in its file, for faults against its listeners.
 #[derive(Clone, Debug)]
 pub(crate) struct ProfilePlaces {
     pub(crate) table: Place,
@@ -131,7 +132,7 @@ struct ClientIndex {
 pub struct Rule {
     /// Its name, or its key if it has none.
     pub name: String,
-    /// Where it stands.
+    /// Its place.
     pub place: Place,
     /// All of these must hold.
     pub conditions: Vec<Condition>,
@@ -142,7 +143,7 @@ pub struct Rule {
     action: Action,
 }
 
-/// What a rule does with its clients.
+/// The action of a rule on its clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Action {
     /// They get this profile.
@@ -151,7 +152,7 @@ enum Action {
     Refuse,
 }
 
-/// In which directions a TLS 1.2 connection may renegotiate once.
+/// The directions in which a TLS 1.2 connection may renegotiate once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Renegotiation {
     /// To a stronger profile.
@@ -185,7 +186,7 @@ impl Policy {
         self.profiles.iter().find(|profile| profile.name == name)
     }
 
-    /// Where the profile with this name stands.
+    /// The places of the profile with this name.
     pub(crate) fn places(&self, name: &str) -> Option<&ProfilePlaces> {
         self.places.get(name)
     }
@@ -204,7 +205,7 @@ impl Policy {
         &self.rules
     }
 
-    /// In which directions a connection may renegotiate.
+    /// The directions in which a connection may renegotiate.
     pub const fn renegotiation(&self) -> Renegotiation {
         self.renegotiation
     }
@@ -214,7 +215,7 @@ impl Policy {
     /// clients up.
     ///
     /// # Errors
-    /// Those of `build`, or the rule of [`ServerProfiles::new`] that a configuration breaks.
+    /// The errors of `build`, or the rule of [`ServerProfiles::new`] that a configuration breaks.
     pub fn server_profiles<E: From<dunlin::Error>>(
         &self,
         mut build: impl FnMut(&PolicyProfile) -> Result<ServerConfig, E>,
@@ -230,7 +231,7 @@ impl Policy {
         self.blacklist.as_ref()
     }
 
-    /// Whether a rule looks at this attribute. What no rule looks at need not be kept in sessions and caches.
+    /// Whether a rule looks at this attribute. Sessions and caches need not keep other attributes.
     pub fn needs(&self, attribute: &Attribute) -> bool {
         let conditions = self.rules.iter().flat_map(|rule| &rule.conditions);
         conditions

@@ -54,9 +54,9 @@ pub struct NftSets {
 #[error("nftables: {0}")]
 pub struct NftError(String);
 
-/// What a gateway has told the kernel to block. Changes are made one after the other, each from what holds
-/// when its turn comes, so that the kernel ends with what the gateway blocks, in whatever order the changes
-/// were asked for.
+/// A mirror of the blacklist in the kernel. Updates run one after the other, and each reads the blacklist
+/// when its turn comes. So the kernel ends with the networks that the gateway blocks, in whatever order the
+/// updates were requested.
 #[derive(Default)]
 pub struct NftMirror(Mutex<Told>);
 
@@ -68,10 +68,10 @@ struct Told {
 }
 
 impl NftMirror {
-    /// Brings the kernel to what `present` returns: the sets, and the networks that they should have. It
-    /// blocks until `nft` has ended, which runs for some 1000 networks at once. Networks that could not be
-    /// changed are tried again by the next call. Those that are left in former sets stay there until their
-    /// time is over.
+    /// Brings the kernel to the state that `present` returns: the sets, and the networks that they should
+    /// have. It blocks until `nft` has ended, which runs for some 1000 networks at once. Networks that could
+    /// not be changed are tried again by the next call. Networks that remain in former sets stay there until
+    /// their time is over.
     ///
     /// # Errors
     /// `nft` cannot be started or does not end in time, or its first message. If removals and additions fail,
@@ -81,7 +81,7 @@ impl NftMirror {
         present: impl FnOnce() -> (Option<NftSets>, Vec<Blocked>),
         now_s: u64,
     ) -> Result<(), NftError> {
-        // A panic under this lock leaves at most a network that is told twice.
+        // After a panic under this lock, the worst case is a network that is sent twice.
         let mut told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let (sets, blocked) = present();
         let Told { sets: current, networks } = &mut *told;

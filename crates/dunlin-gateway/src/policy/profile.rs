@@ -107,8 +107,8 @@ impl PolicyProfile {
         self.tls13().into_iter().map(|suite| (suite.id, suite.hash.algorithm())).collect()
     }
 
-    /// The hash of the suite with which a handshake goes on under the profile: that of the HelloRetryRequest,
-    /// or its first one that the client offers.
+    /// The hash of the suite with which a handshake goes on under the profile: the suite of the
+    /// HelloRetryRequest, or the profile's first suite that the client offers.
     pub(super) fn hash_with(&self, cookie: &Cookie, hello: &Hello) -> Option<HashAlgorithm> {
         let is_chosen = |suite: &CipherSuite| match cookie {
             Cookie::Returned { suite: Some(named), .. } => named == suite,
@@ -145,7 +145,7 @@ impl PolicyProfile {
         match self.client {
             Demand::Certificate => suites.retain(|suite| !suite.has_psk()),
             Demand::Psk => suites.retain(|suite| suite.has_psk()),
-            // A suite with a key authenticates the client, who would be anonymous in others.
+            // A suite with a key authenticates the client, which would be anonymous in other suites.
             _ => suites.sort_by_key(|suite| !suite.has_psk()),
         }
         suites
@@ -156,8 +156,8 @@ impl PolicyProfile {
         !matches!(self.client, Demand::Certificate)
     }
 
-    /// The engine's profile with these parameters. `credentials` are those of [`Self::certificates`], in
-    /// their order.
+    /// The engine's profile with these parameters. `credentials` are the credentials that
+    /// [`Self::certificates`] names, in the same order.
     ///
     /// # Errors
     /// The parameters contradict each other or the credentials; the error says which.
@@ -258,7 +258,7 @@ fn known_groups() -> Vec<&'static dyn KeyExchangeGroup> {
     known
 }
 
-/// The suites that a profile may list: those of TLS 1.3, then those of TLS 1.2.
+/// The suites that a profile may list: TLS 1.3 suites, then TLS 1.2 suites.
 pub(super) fn suites() -> (Vec<CipherSuite>, Vec<CipherSuite>) {
     let of_13 = known_tls13().into_iter().map(|suite| suite.id).collect();
     (of_13, known_tls12().into_iter().map(|suite| suite.id).collect())

@@ -28,7 +28,7 @@ pub(crate) struct RetryPolicy {
     offers: Vec<Offers>,
 }
 
-/// What a profile offers in version 1.3.
+/// The parameters that a profile offers in version 1.3.
 #[derive(Debug)]
 struct Offers {
     suites: Vec<(CipherSuite, HashAlgorithm)>,
@@ -55,8 +55,8 @@ impl RetryPolicy {
         self.choose_by(hello, hello)
     }
 
-    /// As [`Self::choose_for`], for a client that offers what any profile supports, whatever rules say about
-    /// offers.
+    /// As [`Self::choose_for`], for a client that offers everything that any profile supports, whatever rules
+    /// say about offers.
     pub(super) fn choose_for_any(&self, hello: &Hello) -> Option<RetryChoice> {
         self.choose_by(hello, &Hello { psk: hello.psk.clone(), ..self.everything() })
     }
@@ -122,9 +122,9 @@ const fn keeps_shares(hello: &Hello) -> bool {
 
 impl Policy {
     /// The profiles that this ClientHello may get by its own bytes, by their numbers, the preferred ones
-    /// first: those of an external pre-shared key with its identity; that of a client about which nothing is
-    /// known; then each of the others by rank, for a client that a session, an entry of the handshake cache
-    /// or its address will name.
+    /// first: the profiles of an external pre-shared key with its identity; the profile of a client about
+    /// which nothing is known; then each of the others by rank, for a client that a session, an entry of the
+    /// handshake cache or its address will name.
     fn in_question_before_the_cookie(&self, hello: &Hello) -> Vec<Vec<usize>> {
         let stranger = Hints { hello: hello.clone(), cookie: Cookie::Pending, ..Hints::default() };
         let of_stranger = self.before(&stranger, 0).profile;
@@ -226,7 +226,7 @@ impl RetryPolicy {
         faults
     }
 
-    /// The ClientHello of a client that offers what any profile supports, and has no PSK.
+    /// The ClientHello of a client that offers everything that any profile supports, and has no PSK.
     pub(super) fn everything(&self) -> Hello {
         Hello {
             versions: vec![ProtocolVersion::DTLS1_3],

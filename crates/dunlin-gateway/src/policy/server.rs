@@ -47,12 +47,12 @@ pub struct Answered {
 }
 
 impl PolicyServer {
-    /// The configurations of this policy. `build` makes one ([`PolicyProfile::build`]); that of the default
-    /// profile has the tickets, keys and cache in which the engine looks clients up. A client whose
+    /// The configurations of this policy. `build` makes one ([`PolicyProfile::build`]); the default profile's
+    /// configuration has the tickets, keys and cache in which the engine looks clients up. A client whose
     /// certificate a rule needs is not taken from the handshake cache.
     ///
     /// # Errors
-    /// Those of `build`, or the rule of [`ServerProfiles::new`] that a configuration breaks.
+    /// The errors of `build`, or the rule of [`ServerProfiles::new`] that a configuration breaks.
     pub fn new<E: From<Error>>(
         policy: Arc<Policy>,
         mut build: impl FnMut(&PolicyProfile) -> Result<ServerConfig, E>,
@@ -67,18 +67,18 @@ impl PolicyServer {
         Ok(Self { policy, profiles, unauthenticated: None })
     }
 
-    /// Gives redirected clients the profile of the client whom they name without a proof, as the paper
+    /// Gives redirected clients the profile of the client that they name without a proof, as the paper
     /// CAN-SEAT does. Anyone can name any client, so this is for measurements only. `build` makes a
     /// configuration that requests no certificate and has no sessions.
     ///
     /// # Errors
-    /// Those of [`Self::new`].
+    /// As for [`Self::new`].
     pub fn danger_unauthenticated_redirection<E: From<Error>>(
         mut self,
         build: impl FnMut(&PolicyProfile) -> Result<ServerConfig, E>,
     ) -> Result<Self, E> {
         let mut profiles: Vec<_> = self.policy.profiles().iter().map(|profile| &**profile).collect();
-        // The lowest profile is what a client without identity needs.
+        // A client without identity needs the lowest profile.
         profiles.sort_by_key(|profile| profile.rank);
         let mut configs = profiles.into_iter().map(build).collect::<Result<Vec<_>, E>>()?.into_iter();
         if let Some(lowest) = configs.next() {
@@ -128,8 +128,8 @@ impl PolicyServer {
         (Answered { decision, config, is_unauthenticated: unauthenticated.is_some() }, hints)
     }
 
-    /// The configuration that belongs to an authenticated client. The engine compares its rank with that of
-    /// the profile in use, and renegotiates if the decision says so and the connection can. `used` is the
+    /// The configuration that belongs to an authenticated client. The engine compares its rank with the rank
+    /// of the profile in use, and renegotiates if the decision says so and the connection can. `used` is the
     /// profile in use as [`Self::choose`] has answered it: a profile of the same name may be another one
     /// since then. Before a resumption ([`IdentifiedClient::is_proven`] is false), a refusal only means that
     /// the session is not resumed: a full handshake follows, with a decision of its own.
@@ -141,7 +141,7 @@ impl PolicyServer {
         now: Now,
     ) -> Answered {
         let described = Client::proven(&client.identity, client.validity);
-        // Before a resumption, the identity is that of the session.
+        // Before a resumption, the identity comes from the session.
         let is_resumed = !client.is_proven;
         let turn = if is_resumed { Turn::Impossible } else { hints.turn };
         let finished = Finished { used, client: Some(&described), hints, is_resumed, turn };

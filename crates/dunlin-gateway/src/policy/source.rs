@@ -30,7 +30,7 @@ pub struct LivePolicy {
     source: Mutex<Source>,
 }
 
-/// Which content of its file or database a policy is.
+/// The version of a policy's content in its file or database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Version {
     /// Since when the gateway has it in force, in seconds since 1970.
@@ -40,14 +40,14 @@ pub struct Version {
     pub sha256: Option<[u8; 32]>,
 }
 
-/// What the last poll found out.
+/// The result of the last poll.
 struct Outcome {
     in_force: Version,
     /// Why the content is not in force.
     faults: Option<Faults>,
 }
 
-/// Where the policy stands, and how its content looked at the last poll.
+/// The source of the policy, and the state of its content at the last poll.
 enum Source {
     Toml {
         /// The stamp of the file; `None` if it may change again without a change of the stamp.
@@ -102,7 +102,7 @@ impl LivePolicy {
         self.policy.load_full()
     }
 
-    /// Which content is in force.
+    /// The version in force.
     pub fn version(&self) -> Version {
         self.outcome.load().in_force
     }

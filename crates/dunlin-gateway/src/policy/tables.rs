@@ -1,5 +1,5 @@
-//! What a gateway remembers about handshakes: those of open connections, and from which address each client
-//! came.
+//! A gateway's memory of handshakes: the handshakes of open connections, and the address from which each
+//! client came.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -97,7 +97,7 @@ impl HandshakeTable {
     }
 }
 
-/// From which address each client came last. An address is a hint ([`Source::Address`]), never a proof.
+/// The addresses from which clients came last. An address is a hint ([`Source::Address`]), never a proof.
 ///
 /// Only clients whose profile demands a certificate are remembered, for
 /// [`PolicyProfile::address_lifetime_s`]. If clients share an address, the one with the strongest profile is
@@ -109,7 +109,7 @@ impl HandshakeTable {
 pub struct AddressTable {
     capacity: usize,
     entries: Mutex<LinkedHashMap<IpAddr, Remembered>>,
-    /// What other gateways have not heard of yet, the newest change of each address.
+    /// The changes that other gateways do not have yet, the newest one of each address.
     changes: Mutex<LinkedHashMap<IpAddr, Remembered>>,
     is_shared: AtomicBool,
 }
@@ -127,10 +127,10 @@ impl Remembered {
     const FORGOTTEN: Self = Self { client: None, rank: 0, until_s: 0 };
 }
 
-/// The changes that wait for other gateways, at most: those of a few seconds.
+/// The most changes that wait for other gateways: a few seconds' worth.
 const MAX_CHANGES: usize = 16_384;
 
-/// What one gateway tells others about an address.
+/// A change of an address, which a gateway sends to others.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AddressChange {
     address: IpAddr,

@@ -39,7 +39,7 @@ enum Progress {
 }
 
 impl Flow {
-    /// A direction whose receiver gets `first` before what the sender has.
+    /// A direction whose receiver gets `first` before the sender's data.
     pub(super) fn after(first: First) -> Self {
         let progress = first.failure.map_or(Progress::Open, Progress::Failed);
         Self { rest: first.bytes, progress, ..Self::default() }

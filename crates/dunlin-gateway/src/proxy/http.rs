@@ -49,8 +49,8 @@ const CLIENT_CLAIMS: HeaderName = HeaderName::from_static("dunlin-client-claims"
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 
-/// What only the gateway may say, and what applications take for it: who the client is, and for which host it
-/// asks.
+/// Headers that only the gateway may set, and headers that applications take for them. They tell the client's
+/// identity and the requested host.
 const OWN: [&str; 12] = [
     "client-cert",
     "client-cert-chain",
@@ -80,7 +80,7 @@ fn is_own(name: &HeaderName) -> bool {
 
 /// Headers of one connection, besides those that `Connection` names (RFC 9110 §7.6.1).
 ///
-/// `Trailer` is among them: fields of a trailer could otherwise carry what only the gateway may say.
+/// `Trailer` is among them: fields of a trailer could otherwise carry headers that only the gateway may set.
 const HOP_BY_HOP: [&str; 8] = [
     "connection",
     "http2-settings",
@@ -149,7 +149,7 @@ impl Fault {
     }
 }
 
-/// The backend of a client, and what its requests tell it.
+/// The backend of a client, with the settings of requests to it.
 pub(crate) struct Exchange {
     /// Its host and port.
     pub(crate) to: String,
@@ -417,7 +417,7 @@ impl Exchange {
         Ok(sender)
     }
 
-    /// Replaces what only the gateway may say, and removes what concerns the client's connection.
+    /// Replaces headers that only the gateway may set, and removes headers about the client's connection.
     fn rewrite(&self, request: &mut Request<Incoming>, host: Option<&Authority>, asks_to_switch: bool) {
         *request.version_mut() = Version::HTTP_11;
         // hyper would write the fields that are inserted below with the client's spelling, and some backends

@@ -36,10 +36,10 @@ pub(crate) enum End {
 
 /// One of the two connections.
 pub(crate) trait Side: AsyncRead + AsyncWrite + Unpin {
-    /// Lets the peer know, once the value is dropped, that what it got is incomplete.
+    /// Lets the peer know, once the value is dropped, that its data is incomplete.
     fn cut(&self);
 
-    /// Ends a connection before its time. What the peer got may be incomplete.
+    /// Ends a connection before its time. The peer may have got incomplete data.
     fn end(&mut self) -> impl Future<Output = io::Result<()>> + Send;
 }
 
@@ -211,7 +211,7 @@ pub(crate) struct First {
 }
 
 /// Passes data between `client` and `backend` until both have closed. A side that has closed its sending
-/// direction may still receive. The client gets `first` before what the backend sends.
+/// direction may still receive. The client gets `first` before the backend's data.
 pub(crate) async fn pass<C: Side, B: Side>(
     mut client: C,
     (mut backend, first): (B, First),
@@ -231,8 +231,8 @@ pub(crate) async fn pass<C: Side, B: Side>(
             () = stop => End::Stopped,
         }
     };
-    // The client has not sent everything, so the backend must not take what it got for complete. If the
-    // client has, a reset would only discard what the backend has not read yet.
+    // The client has not sent everything, so the backend must not take the data for complete. If the client
+    // has, a reset would only discard data that the backend has not read yet.
     if !matches!(end, End::Closed | End::Backend(_)) && !traffic.ended.load(Ordering::Relaxed) {
         backend.cut();
     }
@@ -267,7 +267,7 @@ mod tests {
         }
     }
 
-    /// What the backend reads from a client that sends this and does no more, until the gateway stops.
+    /// The bytes that the backend reads from a client that sends only `sent`, until the gateway stops.
     async fn received(sent: &[u8], ends: bool) -> io::Result<Vec<u8>> {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let backend = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();

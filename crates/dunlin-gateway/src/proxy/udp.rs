@@ -98,7 +98,7 @@ impl Backend<'_> {
     }
 }
 
-/// What happened with the datagrams of an association.
+/// The traffic of an association.
 #[derive(Debug, Default)]
 pub(crate) struct Passed {
     pub(crate) from_client: u64,
@@ -117,17 +117,17 @@ fn pending_error(socket: &UdpSocket) -> Option<io::Error> {
     taken.ok()
 }
 
-/// What happens on the way to a backend.
+/// An event on the way to a backend.
 pub(crate) enum ToBackend<'a> {
     /// A socket is open.
     Opened,
     /// No socket opens, or the network says that the backend takes no datagrams.
     Failed(&'a io::Error),
-    /// The socket is closed after `backend_time` without traffic: what the backend still sends there is lost.
+    /// The socket is closed after `backend_time` without traffic. Later datagrams from the backend are lost.
     Expired,
 }
 
-/// Passes datagrams until the association ends. `note` is called with what happens on the way to the backend.
+/// Passes datagrams until the association ends. `note` is called with each event on the way to the backend.
 pub(crate) async fn pass(
     client: &DtlsAssociation,
     backend: &Backend<'_>,

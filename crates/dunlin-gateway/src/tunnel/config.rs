@@ -86,7 +86,7 @@ impl TunnelLimits {
         }
     }
 
-    /// Reads the limits. Absent ones are those of `defaults`.
+    /// Reads the limits. `defaults` replaces absent ones.
     fn read(section: Option<&mut Section<'_>>, defaults: &Self) -> Self {
         let Some(section) = section else { return defaults.clone() };
         let size = |number: Option<u64>, default| number.and_then(|n| n.try_into().ok()).unwrap_or(default);
@@ -188,7 +188,7 @@ pub struct TunnelListener {
     pub credential: Option<OwnCredential>,
     /// Whether the tunnel resumes sessions.
     pub tickets: bool,
-    /// Which servers the tunnel trusts.
+    /// The trust in servers.
     pub trust: ServerTrust,
     /// The pre-shared key.
     pub psk: Option<TunnelPsk>,
@@ -207,7 +207,7 @@ pub struct TunnelListener {
 pub struct TunnelConfig {
     /// The log, the end, and the administrative listener.
     pub common: Common,
-    /// Where associations are while no tunnel runs; `None`: they end with it.
+    /// The storage of associations while no tunnel runs; `None`: they end with it.
     pub frozen: Option<FrozenConfig>,
     /// The listeners, in the order of the file; at least one.
     pub listeners: Vec<TunnelListener>,
@@ -247,7 +247,7 @@ impl TunnelConfig {
         Faults::none_in(faults).map(|()| config)
     }
 
-    /// What can be read, and the faults.
+    /// The readable part of the configuration, and the faults.
     fn of(sources: &[Source], found: Vec<Fault>) -> (Self, Vec<Fault>) {
         config::walk(sources, found, |sections, faults| {
             let read =
@@ -334,7 +334,8 @@ impl TunnelListener {
     }
 }
 
-/// Reads the local address. Everyone who reaches it speaks to the server with the identity of this device.
+/// Reads the local address. Every program that reaches it speaks to the server with the identity of this
+/// device.
 fn listen(section: &mut Section<'_>) -> Option<Field<SocketAddr>> {
     let listen = section.read("listen", ADDRESS, |value| addresses::parse(value.as_str()?).ok());
     let remote = section.switch("remote").unwrap_or(false);

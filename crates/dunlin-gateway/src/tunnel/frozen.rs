@@ -87,7 +87,7 @@ impl Freezer {
     }
 }
 
-/// What the tunnel writes before an association.
+/// The header that the tunnel writes before an association.
 struct Header<'a> {
     shared: bool,
     from: SocketAddr,

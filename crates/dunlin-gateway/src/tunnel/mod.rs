@@ -183,7 +183,7 @@ impl Tunnel {
         Ok(Prepared::read(config, &Stores::new(), false, None, vec![])?.warnings)
     }
 
-    /// The faults of a configuration, and those of the files that the readable part of it names.
+    /// The faults of a configuration, and of the files that its readable part names.
     pub(crate) fn all_faults(config: TunnelConfig, faults: Vec<Fault>) -> Faults {
         let read = Prepared::read(config, &Stores::new(), false, None, faults.clone());
         read.err().unwrap_or_else(|| Faults::sorted(faults))

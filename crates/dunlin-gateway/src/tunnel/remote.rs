@@ -64,7 +64,7 @@ impl Failure {
         matches!(self, Self::Unreachable(error) if sockets::lacks_files(error))
     }
 
-    /// What to do about it.
+    /// The remedy.
     pub(crate) const fn advice(&self) -> &'static str {
         use AuthenticationFailure as F;
         use dunlin::Error as E;

@@ -30,7 +30,7 @@ pub(crate) struct Stores {
     sessions: Arc<MemoryClientSessions>,
     /// Handshake caches by their stores; `None`: the one in memory.
     caches: Mutex<HashMap<Option<StoreUrl>, Arc<dyn ClientCache>>>,
-    /// What issuers and registries have shown.
+    /// The knowledge from issuers and registries.
     pub(super) learnt: Learnt,
 }
 
@@ -73,7 +73,7 @@ impl Stores {
     }
 }
 
-/// The engine's configuration of a listener, and what belongs to it.
+/// The engine's configuration of a listener, with its parts.
 pub(crate) struct Made {
     pub(crate) config: Arc<ClientConfig>,
     /// The answers about servers whose documents are in a registry.

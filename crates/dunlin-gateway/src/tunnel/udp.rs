@@ -247,7 +247,7 @@ impl End {
     }
 }
 
-/// What has passed through an association.
+/// The traffic of an association.
 #[derive(Default)]
 struct Passed {
     from_client: u64,

@@ -81,7 +81,7 @@ fn knows_less_of_a_client_that_resumes_a_session() {
     }
 }
 
-/// A backend that is told one of the names must not serve a client that the policy knows by the other.
+/// A backend that receives one of the names must not serve a client that the policy knows by the other.
 #[test]
 fn several_common_names_are_no_identity_by_name() {
     // Made by OpenSSL 3.0.
@@ -116,7 +116,7 @@ fn several_common_names_are_no_identity_by_name() {
     }
 }
 
-/// What the verifier of credentials keeps beside the DID.
+/// A client with the details that the verifier of credentials keeps beside the DID.
 fn with_credential(claims: &str) -> Client {
     let details = format!(
         r#"{{"issuer":"did:web:operator.example","document":"z{}","sequence":"0","resolved":"1","until":"1000","claims":{claims}}}"#,

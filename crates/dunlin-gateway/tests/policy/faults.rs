@@ -1,4 +1,4 @@
-//! Faults of policies: all at once, each with file, line, key and what is allowed.
+//! Faults of policies: all at once, each with file, line, key and the allowed values.
 
 use dunlin_gateway::policy;
 

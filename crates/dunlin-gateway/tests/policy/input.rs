@@ -1,4 +1,4 @@
-//! What `explain` reads.
+//! The input of `explain`.
 
 use std::sync::Arc;
 

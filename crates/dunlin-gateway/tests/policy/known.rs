@@ -69,7 +69,7 @@ fn key() -> Psk {
     Psk::new(IDENTITY, &[7; 32]).unwrap().with_name("meter in hall 3")
 }
 
-/// The credential of a client with this key, and what its server trusts.
+/// The credential of a client with this key, and the trust of its server.
 fn identity(kind: Kind, provider: &Arc<CryptoProvider>) -> (Option<Credential>, Verifiers) {
     let pair = KeyPair::generate(KeyType::P256).unwrap();
     let signer: Arc<dyn SigningKey> = pair.signing_key(provider).unwrap();
@@ -374,7 +374,7 @@ fn the_table_has_every_attribute() {
     assert_eq!(named.collect::<BTreeSet<_>>(), listed.collect());
 }
 
-/// A backend is told the DNS name, and no name constraint was compared with the common name beside it.
+/// A backend receives the DNS name, and no name constraint was compared with the common name beside it.
 #[test]
 fn a_common_name_beside_a_dns_name_grants_and_lowers_nothing() {
     for connection in [Connection::Full, Connection::Resumed, Connection::Cached, Connection::Thawed] {

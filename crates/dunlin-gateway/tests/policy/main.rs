@@ -1,5 +1,5 @@
-//! Policies: what is refused when they are loaded, what they decide, and what no sequence of hints,
-//! addresses, reloads and renegotiations can do.
+//! Policies: faults when they are loaded, decisions, and invariants under sequences of hints, addresses,
+//! reloads and renegotiations.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may fail")]
 

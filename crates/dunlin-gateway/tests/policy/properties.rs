@@ -114,7 +114,7 @@ impl Plan {
         Self { text, rules: clients, default, floor }
     }
 
-    /// The rank that this identity demands: that of the first rule by identity alone that holds.
+    /// The rank that this identity demands: the rank of the first rule by identity alone that holds.
     fn demanded(&self, client: Option<&Client>) -> i64 {
         let holds = |rule: &&PlannedRule| {
             let has = |(attribute, value): &(&str, &str)| {
@@ -193,7 +193,7 @@ fn rank(decision: &Decision) -> i64 {
     if decision.verdict == Verdict::Refuse { i64::MAX } else { decision.profile.rank.into() }
 }
 
-/// What holds of each decision.
+/// Invariants of each decision.
 fn check(decision: &Decision, plan: &Plan, policy: &Policy) {
     let rank = rank(decision);
     assert!(rank >= plan.floor, "below the floor: {decision}\n{}", plan.text);
@@ -208,7 +208,7 @@ fn check(decision: &Decision, plan: &Plan, policy: &Policy) {
     assert!(!decision.why.is_empty());
 }
 
-/// What holds of the choice before the ServerHello.
+/// Invariants of the decision before the ServerHello.
 fn check_before(decision: &Decision, hints: &Hints, plan: &Plan, policy: &Policy) {
     check(decision, plan, policy);
     let text = || format!("{decision}\n{hints:?}\n{}", plan.text);
@@ -232,7 +232,7 @@ fn check_before(decision: &Decision, hints: &Hints, plan: &Plan, policy: &Policy
     }
 }
 
-/// What holds of a client that is served after Finished.
+/// The invariant of a client that is served after Finished.
 fn check_served(used: &PolicyProfile, decision: &Decision, client: Option<&Client>, plan: &Plan) {
     let demanded = plan.demanded(client);
     let served = i64::from(used.rank);
@@ -261,7 +261,7 @@ fn connect(rng: &mut Rng, first: &(Plan, Policy), second: &(Plan, Policy), serve
     // The claims do not count any more.
     let unclaimed = Hints { claims: vec![], ..hints.clone() };
     assert_eq!(decision, policy.after(&Finished { hints: &unclaimed, ..finished }, 0), "{}", plan.text);
-    // What was forgotten lowers nothing.
+    // Forgotten attributes do not lower the rank.
     if let Some(client) = &client {
         let kept = forgetful(rng, client);
         let resumed = policy.after(&Finished { client: Some(&kept), is_resumed: true, ..finished }, 0);
@@ -298,6 +298,6 @@ fn no_sequence_turns_a_policy_against_a_user() {
             connect(rng, &first, &second, &mut served);
         }
     }
-    // The random policies reach both: what is refused when loaded, and clients that are served.
+    // The random policies reach both: policies that are refused when loaded, and clients that are served.
     assert!(refused > runs() / 10 && served > runs(), "{refused} policies refused, {served} clients served");
 }

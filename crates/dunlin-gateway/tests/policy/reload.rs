@@ -23,7 +23,7 @@ fn puts_a_valid_file_in_force_and_keeps_the_previous_policy_of_an_invalid_one() 
     let Reload::Kept(faults) = live.poll() else { panic!("an invalid policy in force") };
     assert!(faults.to_string().contains(":2: profile.strong.rnak: unknown key"), "{faults}");
     assert_eq!(live.faults(), Some(faults));
-    // The fault is told once.
+    // The fault is reported once.
     assert!(matches!(live.poll(), Reload::Unchanged));
     assert_eq!(live.current().default_profile().rank, 100);
 

@@ -1,4 +1,4 @@
-//! What a gateway remembers: handshakes, addresses, and the blacklist.
+//! A gateway's memory: handshakes, addresses, and the blacklist.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -113,7 +113,7 @@ fn gateways_tell_each_other_about_addresses() {
     one.share();
     two.share();
     one.remember(address("10.0.0.1"), &sensor(), strong, 0);
-    // The same news are told once, until a tenth of their time is over.
+    // An unchanged entry is sent once, until a tenth of its time is over.
     assert!(one.remember(address("10.0.0.1"), &sensor(), strong, 360));
     assert_eq!(tell(&one, &two, 1), 1);
     assert_eq!(known(&two, "10.0.0.1", 3599), Some(sensor()));
@@ -122,7 +122,7 @@ fn gateways_tell_each_other_about_addresses() {
     one.remember(address("10.0.0.1"), &sensor(), strong, 361);
     assert_eq!(tell(&one, &two, 361), 1);
     assert_eq!(known(&two, "10.0.0.1", 3960), Some(sensor()));
-    // What was learned is not told on.
+    // A gateway does not pass on changes that it has learned from others.
     assert_eq!(tell(&two, &one, 361), 0);
     // A client of a weaker profile does not displace it there either.
     two.remember(address("10.0.0.2"), &x509("CN=Other", "b"), strong, 362);

@@ -50,7 +50,7 @@ fn client(place: &Place, path: &Path) -> Client {
     Client { roots: vec![chain[1].clone()], ..place.client("root.pem") }
 }
 
-/// What this thread logs.
+/// The log of this thread.
 #[derive(Clone, Default)]
 pub(crate) struct Log(Arc<Mutex<Vec<u8>>>);
 
@@ -146,7 +146,7 @@ async fn a_listener_with_a_policy_answers_tls_alpn_01() {
     let directory = free_port();
     let text = listener(directory, "\"www.example.org\"", "policy = \"policy.toml\"") + &route(1, "");
     let (gateway, port) = place.start(&text).await;
-    // What an order would write.
+    // The answer that an order would write.
     let answers = place.path(&format!("acme/localhost_{directory}_dir/challenges"));
     std::fs::create_dir_all(&answers).unwrap();
     std::fs::write(answers.join("tls-alpn-01.www.example.org"), "token.thumbprint").unwrap();

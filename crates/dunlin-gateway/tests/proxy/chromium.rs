@@ -60,7 +60,7 @@ async fn trust(place: &Place, root: &str) {
 /// machine.
 async fn visit(place: &Place, url: &str, options: &[&str]) -> String {
     let (name, policies) = browser().await;
-    // The machine's own policies stay as they are: the mount is that of the browser alone.
+    // The machine's own policies stay as they are: only the browser sees the mount.
     let mut unshare = Command::from(beside_mount("--bind etc", policies));
     unshare
         .arg(name)

@@ -1,4 +1,4 @@
-//! Faults of configurations: all at once, with file, line, key and what is allowed.
+//! Faults of configurations: all at once, with file, line, key and the allowed values.
 
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
@@ -238,7 +238,7 @@ fn warns_of_routes_whose_name_is_in_no_certificate() {
     assert!(warnings.is_empty(), "{warnings:?}");
 }
 
-/// The words are those of all commands.
+/// All commands use the same words.
 #[test]
 fn a_missing_file_has_the_same_words_everywhere() {
     let place = Place::new();

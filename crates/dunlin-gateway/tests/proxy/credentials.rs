@@ -30,7 +30,7 @@ use crate::restart::echo_datagrams;
 
 const LIST: &str = "https://operator.example/status/1";
 
-/// Somebody with a `did:key`.
+/// A party with a `did:key`.
 struct Party {
     pair: KeyPair,
     key: Arc<dyn SigningKey>,
@@ -433,7 +433,7 @@ async fn ask(port: u16) -> Option<String> {
     within(tcp.read_to_string(&mut answer)).await.ok().map(|_| answer)
 }
 
-/// The gateway has no status list. What a tunnel sends counts, and goes on counting after a reload.
+/// The gateway has no status list. The list that a tunnel sends counts, and goes on counting after a reload.
 #[tokio::test]
 async fn a_tunnel_sends_the_status_list_of_its_credential() {
     let (operator, device) = (Party::new(), Party::new());
@@ -462,7 +462,7 @@ async fn a_tunnel_sends_the_status_list_of_its_credential() {
     assert!(!through("staple_status = \"good.vc\"").await);
     gateway.reload(place.config(&text)).await.unwrap();
     assert!(!through("staple_status = \"good.vc\"").await);
-    // A file that is older than what a peer has sent is no fault, and hides nothing.
+    // A file with an older list than a peer has sent is no fault, and hides nothing.
     place.write("status.vc", &operator.list_of_age(&[], 60));
     let text = listener("") + CLIENTS + &route(backend("one").await, "");
     gateway.reload(place.config(&text)).await.unwrap();
@@ -599,7 +599,7 @@ async fn names_faulty_files() {
     assert!(faults.to_string().contains("the key is not the first one for authentication"), "{faults}");
 }
 
-/// What a tunnel with this trust reads from the server that it accepts.
+/// The answer that a tunnel with this trust gets from the server, if it accepts the server.
 async fn ask_trusting(place: &Place, to: u16, transport: &str, server: &str) -> Option<String> {
     let text = format!(
         "[[listener]]\nlisten = \"127.0.0.1:0\"\nto = \"localhost:{to}\"\ntransport = \"{transport}\"\n[listener.server]\n{server}"
@@ -632,8 +632,8 @@ async fn datagram(port: u16) -> Option<String> {
     None
 }
 
-/// Each client gets what it trusts: a certificate, a credential with its status list, or a bare DID; also by
-/// a policy that names them.
+/// Each client gets an identity that it trusts: a certificate, a credential with its status list, or a bare
+/// DID; also by a policy that names them.
 #[tokio::test]
 async fn a_listener_shows_credentials_and_dids() {
     let (operator, hub, other) = (Party::new(), Party::new(), Party::new());

@@ -13,7 +13,7 @@ use crate::place::{Place, backend, listener, metric_becomes, route, within};
 /// The page as Chromium shows it.
 struct Shown {
     dom: String,
-    /// The messages on the console, and what the browser blocks.
+    /// The messages on the console, and the requests that the browser blocks.
     console: Vec<String>,
     /// The colour of the first pixel.
     ground: Vec<u8>,

@@ -315,7 +315,8 @@ async fn refuses_requests_for_the_host_of_another_route() {
     assert_eq!(values(&request, "host"), [format!("127.0.0.1:{to}")]);
 }
 
-/// A client chooses what it negotiates, so the application protocols of a route do not protect its host.
+/// A client chooses the application protocol, so the application protocols of a route do not protect its
+/// host.
 #[tokio::test]
 async fn the_application_protocol_opens_no_other_route() {
     let place = Place::new();
@@ -328,7 +329,7 @@ async fn the_application_protocol_opens_no_other_route() {
     for (routes, offered, host, code) in [
         (admin(http) + &www(""), "", "admin.example", 421),
         (admin("") + &www(http), "http/1.1", "admin.example", 421),
-        // The last route takes all names, but not those of a protected route.
+        // The last route takes all names, but not the names of a protected route.
         (admin(http) + &route(to, HTTP), "", "admin.example", 421),
         (admin(http) + &route(to, HTTP), "", "other.example", 200),
         // A backend may take these for the name of the protected route.

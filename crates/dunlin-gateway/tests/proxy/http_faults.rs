@@ -153,7 +153,8 @@ async fn every_502_says_why_to_the_client_and_in_the_log() {
     }
 }
 
-/// RFC 9112 §3.2, §6.1: what no request may have gets its status, and nothing of it reaches the backend.
+/// RFC 9112 §3.2, §6.1: an invalid or unsupported request gets its status, and nothing of it reaches the
+/// backend.
 #[tokio::test]
 async fn requests_that_break_the_rules_get_the_right_status() {
     let place = Place::new();

@@ -28,7 +28,7 @@ fn tunnel_sample() -> String {
 /// Starts the broker of the sample. Returns it with its port and its log.
 fn broker(place: &Place) -> (Broker, u16, Receiver<String>) {
     place.write("acl", &sample("mosquitto/acl"));
-    // As root it would become another user, who cannot read the directory.
+    // Started by root, it would become a user that cannot read the directory.
     start(place, "mosquitto.conf", &(sample("mosquitto/mosquitto.conf") + "user root\n"))
 }
 

@@ -22,7 +22,7 @@ pub(crate) fn free<const N: usize>() -> [SocketAddr; N] {
     sockets.map(|socket| socket.local_addr().unwrap())
 }
 
-/// Where a balancer sends the datagrams of its client, and from which socket.
+/// The gateway to which a balancer sends the datagrams of its client, and the balancer's socket.
 #[derive(Clone)]
 struct Way {
     out: Arc<UdpSocket>,
@@ -62,7 +62,7 @@ impl Balancer {
                         }
                     }
                     received = out.recv_from(&mut down) => {
-                        // An error is that of an earlier datagram.
+                        // An error is about an earlier datagram.
                         if let (Some(client), Ok((len, from))) = (client, received)
                             && asked.contains(&from)
                         {
@@ -100,8 +100,8 @@ impl Balancer {
     }
 }
 
-/// The table `[nodes]` of the gateway with the number `own`. The others send to `addresses`, of which the
-/// first belongs to number 1.
+/// The table `[nodes]` of the gateway with the number `own`. The others send to `addresses`; the first one
+/// belongs to number 1.
 pub(crate) fn nodes(own: usize, listen: SocketAddr, addresses: &[SocketAddr]) -> String {
     let node = |(at, address): (usize, &SocketAddr)| {
         format!("[[nodes.node]]\nnumber = {}\naddress = \"{address}\"\n", at + 1)
@@ -124,7 +124,7 @@ const LISTENER: &str = "[[listener]]\nname = \"coap\"\nlisten = \"127.0.0.1:0\"\
 struct Two {
     gateways: [Gateway; 2],
     ports: [SocketAddr; 2],
-    /// Where they receive the datagrams of each other.
+    /// The addresses on which they receive each other's datagrams.
     addresses: [SocketAddr; 2],
     backend: UdpSocket,
     client: Client,
@@ -272,8 +272,8 @@ async fn changed_and_repeated_datagrams_between_gateways_are_refused() {
     }
     metric_becomes(a, "dunlin_gateway_node_datagrams_total{node=\"2\",outcome=\"replayed\"}", 3.0).await;
     assert_eq!(passed(a, "2", "delivered"), 1.0);
-    // The second gateway gets back what is for the first one: it belongs to another gateway, and goes
-    // nowhere.
+    // The second gateway receives a datagram for the first one. The datagram belongs to another gateway, and
+    // goes nowhere.
     between.send_to(sealed, two.addresses[1]).await.unwrap();
     metric_becomes(
         &two.gateways[1],

@@ -1,5 +1,4 @@
-//! A registry that does not answer: older proofs count for a while, and what a tunnel has learnt before stays
-//! known.
+//! A registry that does not answer: older proofs count for a while, and a tunnel keeps its earlier knowledge.
 
 use std::time::{Duration, Instant};
 

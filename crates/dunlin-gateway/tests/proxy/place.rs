@@ -204,8 +204,8 @@ impl Client {
     }
 }
 
-/// Gives this process a subscriber for logs, so that those of single threads get all lines: tracing remembers
-/// for each line whether a subscriber wants it, and may have asked a thread without one.
+/// Gives this process a subscriber for logs, so that the subscribers of single threads get all lines: tracing
+/// remembers for each line whether a subscriber wants it, and may have asked a thread without one.
 pub(crate) fn subscribe() {
     static ONCE: std::sync::Once = std::sync::Once::new();
     ONCE.call_once(|| {
@@ -219,7 +219,7 @@ pub(crate) async fn within<T>(future: impl Future<Output = T>) -> T {
     timeout(PATIENCE, future).await.expect("an end in time")
 }
 
-/// A backend that reads until its client closes, and then answers with its name and what it has read.
+/// A backend that reads until its client closes, and then answers with its name and the received text.
 pub(crate) async fn backend(name: &'static str) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -238,7 +238,7 @@ pub(crate) async fn backend(name: &'static str) -> u16 {
     port
 }
 
-/// A backend that returns what its first client has sent.
+/// A backend that returns the data of its first client.
 pub(crate) async fn recorder() -> (u16, tokio::task::JoinHandle<Vec<u8>>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();

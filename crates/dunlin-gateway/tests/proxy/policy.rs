@@ -72,7 +72,7 @@ profile = "low"
     )
 }
 
-/// A directory with a policy, `more` of which precedes its profiles, and two trees of certificates.
+/// A directory with two PKIs and a policy; `more` is inserted before the profiles.
 pub(crate) fn place(more: &str) -> Place {
     let place = Place::new();
     place.make_pki_of("other-", KeyType::P384, &["localhost"]);
@@ -112,7 +112,7 @@ pub(crate) fn decided(gateway: &Gateway, stage: &str, rule: &str, verdict: &str,
     )
 }
 
-/// A backend that sends back what it gets.
+/// A backend that echoes its input.
 pub(crate) async fn echo() -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -242,7 +242,7 @@ async fn a_client_that_prefers_chacha20_gets_it() {
     for (first, second) in [(chacha, aes), (aes, chacha)] {
         let mut client = Openssl::start(&place, port, "other-", &["-cipher", &format!("{first}:{second}")]);
         assert_eq!(client.say("hello").await, "hello");
-        // Its only suites are those of ChaCha20.
+        // It has only ChaCha20 suites.
         assert_eq!(decided(&gateway, "finished", "weak", "serve", "chacha"), 1.0);
     }
     assert_eq!(decided(&gateway, "finished", "default", "serve", "strong"), 1.0);
@@ -263,7 +263,7 @@ async fn openssl_renegotiates_down_and_up() {
     metric_becomes(&gateway, "dunlin_gateway_established{profile=\"low\",client=\"x509\"}", 1.0).await;
     assert_eq!(metric(&gateway, "dunlin_gateway_established"), 1.0);
     drop(device);
-    // Its session is that of the second handshake: it has the profile, and never renegotiates.
+    // Its session comes from the second handshake: it has the profile, and never renegotiates.
     let mut device = Openssl::start(&place, port, "", &["-sess_in", "session.pem"]);
     assert_eq!(device.say("hello").await, "hello");
     assert_eq!(device.say("again").await, "again");
@@ -409,7 +409,7 @@ async fn a_foreign_client_comes_onto_the_blacklist() {
     assert_eq!(told["blacklist"][0]["offence"], "foreign");
     assert!(told["blacklist"][0]["until"].as_u64() > told["since"].as_u64(), "{told}");
 
-    // Other limits free only what they exempt.
+    // Other limits free only the addresses that they exempt.
     let text = std::fs::read_to_string(place.path("policy.toml")).unwrap();
     place.write("policy.toml", &(text + "exempt = \"127.0.0.2\"\n"));
     metric_becomes(&gateway, "dunlin_gateway_policy_reloads_total{outcome=\"succeeded\"}", 1.0).await;
@@ -483,8 +483,8 @@ async fn a_flood_of_hints_does_not_fill_the_log() {
 
 const BLOCKED: &str = "dunlin_gateway_networks_blocked_total";
 
-/// What any web page can make a browser do, what a device does that waits too long, and what the gateway does
-/// itself.
+/// Failures that any web page can cause through a browser, that a slow device causes, and that the gateway
+/// causes itself.
 #[tokio::test]
 async fn handshakes_that_fail_without_a_fault_of_the_client_are_no_offences() {
     let place = place("");

@@ -87,7 +87,7 @@ async fn a_device_with_a_key_for_sha256_gets_its_profile_beside_a_default_with_s
     let by_pattern = "[[rule]]\nname = \"meters\"\nwhen.psk = \"sensor-*\"\nprofile = \"meter\"\n";
     let by_device = by_pattern.replace("psk = \"sensor-*\"", "device = \"meter in hall *\"");
     let in_table = "[[client]]\ndevice = \"meter in hall 3\"\nprofile = \"meter\"\n";
-    // A ticket comes before the key. Its hash is also that of the suite of another profile.
+    // A ticket comes before the key. The suite of another profile has the same hash.
     for rules in [by_pattern, &by_device, in_table] {
         for default in ["request", "certificate"] {
             let place = place(rules);
@@ -114,7 +114,7 @@ async fn a_client_gets_the_profile_that_its_address_and_then_its_session_name() 
     let client = place.with_certificate(place.client("root.pem"), "");
     let all: Vec<&'static Tls13CipherSuite> = vec![&TLS13_AES_256_GCM_SHA384, &TLS13_AES_128_GCM_SHA256];
     let client = Client { sessions: Some(Arc::default()), suites: Some(all), ..client };
-    // Nothing in this ClientHello names the client, so the suite is that of the default.
+    // Nothing in this ClientHello names the client, so the default profile chooses the suite.
     meets(&client, port, ("strong", STRONG, HandshakeKind::Full), "a stranger").await;
     // This one has no suite of the default. Its address names it.
     let weak = Client {
@@ -134,7 +134,7 @@ async fn a_client_gets_the_profile_that_its_address_and_then_its_session_name() 
     meets(&both, port, ("low", WEAK, HandshakeKind::Full), "by a ticket of before").await;
 }
 
-/// Before the cookie of DTLS 1.2, the default profile without that version refuses nobody.
+/// Before the cookie of DTLS 1.2, the default profile without that version refuses no client.
 #[tokio::test]
 async fn a_profile_alone_may_speak_dtls_12() {
     let old = "[profile.old]\nrank = 100\nversions = [\"1.2\", \"1.3\"]\n[[rule]]\nwhen.newest_version = \"1.2\"\nprofile = \"old\"\n";

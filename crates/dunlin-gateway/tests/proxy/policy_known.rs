@@ -202,7 +202,7 @@ async fn a_profile_without_sessions_issues_none() {
     for suite in [STRONG, LOW, STRONG, LOW] {
         assert_eq!(visit(&client, port).await, (suite, false));
     }
-    // The default profile issues none either, but resumes those of others.
+    // The default profile issues none either, but resumes sessions of other profiles.
     change(&place, "session_lifetime = 0\nclient = \"cert", "address_lifetime = \"1h\"\nclient = \"cert");
     change(&place, "client = \"request\"", "session_lifetime = 0\nclient = \"request\"");
     metric_becomes(&gateway, POLICY_RELOADED, 1.0).await;

@@ -39,7 +39,7 @@ const PROFILES: [(&str, [&str; 2], &str); 4] = [
 /// The number of clients: two with certificates, one with a pre-shared key, one without identity.
 const CLIENTS: usize = 4;
 
-/// A policy, and what it demands.
+/// A policy, and its demands.
 #[derive(Clone)]
 struct Plan {
     text: String,

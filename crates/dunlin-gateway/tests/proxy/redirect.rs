@@ -1,4 +1,5 @@
-//! Redirection from plain HTTP: curl is asked who it is, and sent on to HTTPS under a one-time name.
+//! Redirection from plain HTTP: the gateway asks curl for its identity, and sends it on to HTTPS under a
+//! one-time name.
 
 use std::net::SocketAddr;
 use std::process::Output;
@@ -241,7 +242,7 @@ async fn a_redirection_reads_the_target_of_a_request() {
     }
 }
 
-/// The paper's variant: anyone gets the profile of the client whom the URL names, but only by a redirection.
+/// The paper's variant: anyone gets the profile of the client that the URL names, but only by a redirection.
 #[tokio::test]
 async fn an_unauthenticated_redirection_lowers_without_a_certificate_only_if_the_configuration_says_so() {
     let place = Place::new();

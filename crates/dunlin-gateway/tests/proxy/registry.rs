@@ -86,7 +86,7 @@ impl Site {
         Self { registry, port, operator: (pair, document), stop: Mutex::new(Some(stop)) }
     }
 
-    /// Stops the server. Nobody answers at its port any more when this returns.
+    /// Stops the server. No server answers at its port any more when this returns.
     pub(crate) async fn stop(&self) {
         drop(self.stop.lock().unwrap().take());
         let begin = Instant::now();
@@ -228,7 +228,7 @@ async fn a_gateway_looks_up_the_dids_of_clients() {
     let (_gateway, port) = place.start(&text).await;
     assert_eq!(site.visit(&place, port).await.unwrap(), "one got ");
 
-    // Nobody answers at this port.
+    // No server answers at this port.
     let closed = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap().port();
     let text = listener("") + CLIENTS + &Site::table("clients", closed) + &route;
     let (_gateway, port) = place.start(&text).await;
@@ -403,7 +403,7 @@ async fn a_restart_and_other_gateways_know_a_deactivation() {
     }
 }
 
-/// The server knows nothing but the registry's keys, and asks nobody.
+/// The server knows only the registry's keys, and looks nothing up.
 #[tokio::test]
 async fn a_tunnel_sends_the_proof_of_its_did() {
     let place = Place::new();

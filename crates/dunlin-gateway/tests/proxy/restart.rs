@@ -48,7 +48,7 @@ pub(crate) async fn echo_datagrams() -> u16 {
     let port = socket.local_addr().unwrap().port();
     tokio::spawn(async move {
         let mut buffer = [0; 2048];
-        // An error is that of an earlier datagram.
+        // An error is about an earlier datagram.
         loop {
             if let Ok((len, from)) = socket.recv_from(&mut buffer).await {
                 let _ = socket.send_to(&buffer[..len], from).await;
@@ -58,7 +58,7 @@ pub(crate) async fn echo_datagrams() -> u16 {
     port
 }
 
-/// A client that always sends, and what it has sent and got back.
+/// A client that always sends, with the numbers of its last sent and its last echoed datagram.
 struct Talking {
     sent: Arc<AtomicU32>,
     echoed: Arc<AtomicU32>,

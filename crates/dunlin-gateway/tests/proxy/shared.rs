@@ -131,7 +131,8 @@ async fn without_redis_clients_get_full_handshakes_at_the_other() {
     }
 }
 
-/// Waits until this gateway has told the others what it knows now, and has learned what they had told before.
+/// Waits until this gateway has sent its present knowledge to the others, and has received their earlier
+/// messages.
 async fn exchanged(gateway: &Gateway) {
     let count =
         || metric(gateway, "dunlin_gateway_shared_refreshes_total{what=\"clients\",outcome=\"succeeded\"}");
@@ -157,7 +158,7 @@ async fn a_client_of_one_gateway_is_recognized_at_the_other() {
     exchanged(&one).await;
     exchanged(&two).await;
     assert_eq!(policy::visit(&client, second).await, (policy::LOW, false));
-    // Another client behind the same address proves that the hint is wrong, which the first gateway hears,
+    // Another client behind the same address proves that the hint is wrong. The first gateway learns this,
     // too.
     let other = place.with_certificate(place.client("other-root.pem"), "other-");
     other.exchange(second, "localhost", "").await.unwrap_err();

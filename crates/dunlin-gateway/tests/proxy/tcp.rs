@@ -155,7 +155,7 @@ async fn server_name_and_protocol_choose_the_backend() {
 /// A type and its value.
 type Tlv = (u8, Vec<u8>);
 
-/// The addresses and TLVs of a PROXY header, and what follows it.
+/// The addresses and TLVs of a PROXY header, and the data after it.
 fn proxy_header(bytes: &[u8]) -> (Vec<u8>, Vec<Tlv>, Vec<u8>) {
     assert_eq!(bytes[..14], *b"\r\n\r\n\0\r\nQUIT\n\x21\x11");
     let len = usize::from(u16::from_be_bytes([bytes[14], bytes[15]]));

@@ -87,7 +87,7 @@ async fn a_tunnel_on_all_addresses_answers_from_the_one_that_was_asked() {
     }
 }
 
-/// What has passed through the association of a program that gives way counts, too.
+/// The tunnel also counts the traffic of a program that gives way.
 #[tokio::test]
 async fn the_traffic_of_a_program_that_gives_way_is_counted() {
     let place = Place::new();
@@ -142,7 +142,7 @@ async fn wire(gateway: u16) -> (u16, Arc<AtomicU16>) {
     (port, target)
 }
 
-/// The gateway crashes and comes back without its associations, of which it cannot tell anyone. The tunnel
+/// The gateway crashes and comes back without its associations, and cannot notify the clients. The tunnel
 /// asks it after a while without an answer.
 #[tokio::test]
 async fn a_lost_association_is_replaced_by_a_cached_handshake() {

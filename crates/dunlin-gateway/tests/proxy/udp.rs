@@ -346,7 +346,7 @@ async fn each_datagram_carries_the_identity() {
     assert_eq!(sources, ["127.0.0.2", "127.0.0.2", "127.0.0.3", "127.0.0.3"]);
 }
 
-/// The header names the address that the client has asked, not that of the listener.
+/// The header names the address that the client has asked, not the listener's address.
 #[tokio::test]
 async fn the_header_names_the_address_that_was_asked() {
     let place = Place::new();

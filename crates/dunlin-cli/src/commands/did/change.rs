@@ -241,7 +241,7 @@ fn state(directory: &Path, of_others: &str, provider: &CryptoProvider) -> Result
     }
 }
 
-/// Adds an operation to those of the DID.
+/// Appends an operation to the DID's operations.
 fn append(directory: &Path, operation: &Operation) -> Result<(), Error> {
     let path = directory.join(OPERATIONS);
     let line = operation.canonical().map_err(|error| Error::failed(path.display(), error, "report it"))?;

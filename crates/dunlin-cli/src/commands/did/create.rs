@@ -152,8 +152,8 @@ impl New {
         // A DID of another method leaves none there.
         all.extend([document_file.as_path(), operations_file.as_path()]);
         files::check_new(&all, existing)?;
-        // `update` takes an existing next key for that of an attempt that was interrupted. One of an earlier
-        // DID may be in other hands.
+        // `update` takes an existing next key as left by an interrupted attempt. A key of an earlier DID may
+        // be in other hands.
         let mut others = key_files(directory)?;
         others.extend([directory.join(RECOVERY)].into_iter().filter(|file| file.symlink_metadata().is_ok()));
         others.retain(|file| !keys.contains(file));

@@ -57,10 +57,10 @@ enum Command {
 
 /// Print the document of a DID.
 ///
-/// A did:key or did:jwk contains its document. That of a did:dunlin comes from its registry, with a proof
-/// that it is the latest one. Without a registry it is read from the DID's directory, or from a file, where
-/// it must be the first document of the DID: this command then does not know whether the DID has changed
-/// elsewhere since. That of a did:web is fetched from its web server with --did-web.
+/// A did:key or did:jwk contains its document. The document of a did:dunlin comes from its registry, with a
+/// proof that it is the latest one. Without a registry it is read from the DID's directory, or from a file,
+/// where it must be the first document of the DID: this command then does not know whether the DID has
+/// changed elsewhere since. With --did-web, the document of a did:web is fetched from its web server.
 #[derive(ClapArgs)]
 #[command(after_help = "\
 Examples:

@@ -1,4 +1,4 @@
-//! `dunlin did publish`, and what the other commands bring to a registry.
+//! `dunlin did publish`, and the operations that other commands submit to a registry.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -65,7 +65,8 @@ async fn submit(
     let published = match client.resolve(state.did()).await {
         Ok((_, resolved)) => {
             let count = usize::try_from(resolved.sequence).unwrap_or(usize::MAX).saturating_add(1);
-            // The registry's state is one of those in the directory, or somebody else has changed the DID.
+            // The registry's state is one of the states in the directory, or another holder of the key has
+            // changed the DID.
             let same = operations.get(..count).and_then(|until| State::replay(provider, until).ok());
             if same.is_none_or(|same| *same.document() != resolved.document) {
                 let why = format!("{}: the registry has other operations of {}", client.url(), state.did());

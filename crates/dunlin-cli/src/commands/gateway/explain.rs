@@ -217,7 +217,7 @@ impl<'a> Group<'a> {
         }
     }
 
-    /// Whether the listeners are those of DTLS. Without listeners, the versions of the ClientHello tell.
+    /// Whether the listeners speak DTLS. Without listeners, the versions in the ClientHello decide.
     fn is_dtls(&self, hello: &ClientHelloInfo) -> bool {
         match self.listeners.first() {
             Some(listener) => listener.transport == TransportKind::Dtls,

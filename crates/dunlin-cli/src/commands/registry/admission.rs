@@ -13,7 +13,7 @@ use dunlin_store::psk::file::Stamp;
 use crate::error::Error;
 use crate::files;
 
-/// Who may create DIDs.
+/// The DIDs that the registry admits.
 #[derive(ClapArgs)]
 pub(super) struct Admit {
     /// Let only the DIDs in this file be created, one on each line; the file is read again when it changes

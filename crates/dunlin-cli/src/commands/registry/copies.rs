@@ -28,7 +28,7 @@ Examples:
 pub(super) struct Audit {
     /// The directory of the registry.
     dir: PathBuf,
-    /// A checkpoint that somebody has kept (`dunlin registry checkpoint`). May be repeated.
+    /// An earlier checkpoint of the registry (`dunlin registry checkpoint`). May be repeated.
     #[arg(long, value_name = "FILE")]
     checkpoint: Vec<PathBuf>,
 }
@@ -51,10 +51,10 @@ pub(super) struct Backup {
 
 /// Make a registry's database from a backup, after an audit.
 ///
-/// The directory has the registry's registry.key and registry.pub, and no database. That of a replica has
-/// genesis.json; its CometBFT node then brings the blocks that the backup lacks. Give the newest checkpoint
-/// that others have, of a client, a mirror or a witness: a backup without all published operations would make
-/// the registry sign a second history.
+/// The directory has the registry's registry.key and registry.pub, and no database. The directory of a
+/// replica has genesis.json; its CometBFT node then brings the blocks that the backup lacks. Give the newest
+/// checkpoint that others have, of a client, a mirror or a witness: a backup without all published operations
+/// would make the registry sign a second history.
 #[derive(ClapArgs)]
 #[command(after_help = "\
 Examples:
@@ -65,8 +65,8 @@ pub(super) struct Restore {
     /// A checkpoint that the registry has published (`dunlin registry checkpoint`). May be repeated.
     #[arg(long, value_name = "FILE", required_unless_present = "unpublished")]
     checkpoint: Vec<PathBuf>,
-    /// Nobody has any checkpoint that is newer than the backup. If that is wrong, verifiers will refuse the
-    /// registry for ever.
+    /// No client, mirror or witness has a checkpoint that is newer than the backup. If that is wrong,
+    /// verifiers will refuse the registry for ever.
     #[arg(long)]
     unpublished: bool,
     /// The directory of the registry.
@@ -141,7 +141,7 @@ pub(super) fn export(args: &Export, out: &mut dyn Write) -> Result<(), Error> {
     Ok(())
 }
 
-/// Who vouches for the log in the directory, of which these are the registry's keys.
+/// The signers of the log in the directory. `keys` are the registry's keys; a replicated registry has none.
 fn log<'l>(trust: &'l RegistryTrust, keys: &'l [NoteKey]) -> Log<'l> {
     if keys.is_empty() { Log::Replicated(trust.origin()) } else { Log::Signed(keys) }
 }
@@ -165,7 +165,7 @@ fn checkpoints(
     paths.iter().map(read).collect()
 }
 
-/// What an audit has found.
+/// The line about an audit that found no fault.
 fn sound(found: &audits::Audit) -> String {
     format!("sound: {}, {}", count(found.operations, "operation"), count(found.dids, "DID"))
 }

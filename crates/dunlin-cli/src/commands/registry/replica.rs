@@ -102,7 +102,7 @@ fn init(args: &Init, out: &mut dyn Write) -> Result<(), Error> {
     let (chain, genesis) = chain(&args.genesis, &place)?;
     let (database, copy) = (place.database(), place.genesis());
     files::check_new(&[&database, &copy], Existing::Keep)?;
-    // Whoever reaches its sockets can end the replica's agreement with the chain.
+    // A process that reaches its sockets can end the replica's agreement with the chain.
     files::create_private_directory(&args.out)?;
     files::write(&copy, &genesis, Access::Public, Existing::Keep)?;
     Replica::create(&database, &place.provider, &chain).map_err(|error| failed(&database, &error))?;

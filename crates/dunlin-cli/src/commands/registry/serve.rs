@@ -125,7 +125,7 @@ pub(super) fn run(args: &Serve) -> Result<(), Error> {
     served
 }
 
-/// What the registry works with. Verifiers and the registry itself read the same file of keys.
+/// The registry's settings. Verifiers and the registry itself read the same file of keys.
 pub(super) fn settings(place: &Place, trust: &RegistryTrust) -> Result<Settings, Error> {
     let settings = Settings::new(place.provider.clone(), trust.origin(), place.signing_key(&place.key())?);
     let next_key = place.next_key();

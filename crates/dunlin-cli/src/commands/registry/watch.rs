@@ -64,7 +64,7 @@ struct Init {
 
 /// Follow a registry, and answer its requests for signatures over HTTPS.
 ///
-/// The log goes to stderr. What is verified stays in the directory. Ctrl-C and SIGTERM stop the watch.
+/// The log goes to stderr. The directory keeps the verified checkpoints. Ctrl-C and SIGTERM stop the watch.
 /// Restart it to use a new certificate, or after the registry has got another key.
 #[derive(ClapArgs)]
 struct Run {

@@ -192,7 +192,7 @@ impl Server {
         self.log.say(Level::Warn, || error.to_string(), || failure(error));
     }
 
-    /// The same before the server listens.
+    /// As [`Self::log_error`], before the server listens.
     fn tell_error_first(&self, error: &Error) {
         self.tell_first(Level::Warn, || error.to_string(), || failure(error));
     }

@@ -64,7 +64,7 @@ impl Limit {
         }
     }
 
-    /// The option with the limit, and what has reached it.
+    /// The option with the limit, and the cause.
     const fn name(self) -> &'static str {
         match self {
             Self::Places(PlaceLimit::All) => "the limit --max-connections was reached",
@@ -78,7 +78,7 @@ impl Limit {
         }
     }
 
-    /// What to do about it.
+    /// Advice for the operator.
     const fn advice(self) -> &'static str {
         match self {
             Self::Places(PlaceLimit::All) => {
@@ -98,7 +98,7 @@ impl Limit {
         }
     }
 
-    /// Explains why a client was refused, after others of which the log has no line.
+    /// Explains why a client was refused. The log has no line about `left_out` earlier ones.
     pub(super) fn explain(self, left_out: u64) -> Explanation {
         let before = match left_out {
             0 => String::new(),
@@ -114,7 +114,7 @@ pub(super) fn gave_way(why: GivesWay) -> Explanation {
     Explanation::new(why, "raise --max-connections or the limits for hosts and networks")
 }
 
-/// When the log told of each limit, and how many clients it has left out since then.
+/// The time of the last log line about each limit, and the number of clients left out since then.
 #[derive(Default)]
 pub(super) struct Refusals(Mutex<HashMap<&'static str, (Instant, u64)>>);
 

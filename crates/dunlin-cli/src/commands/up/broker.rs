@@ -52,7 +52,7 @@ impl Broker {
             let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.map_err(failed)?;
             let address = free.local_addr().map_err(failed)?;
             drop(free);
-            // Started by root, it would become a user who cannot read the directory.
+            // Started by root, it would become a user that cannot read the directory.
             let text = CONFIG.replace(SAMPLE_PORT, &address.port().to_string()) + "user root\n";
             files::write(&config, text.as_bytes(), Access::Public, replace)?;
             replace = Existing::Replace;
@@ -84,7 +84,7 @@ impl Broker {
         Ok(false)
     }
 
-    /// Where it listens.
+    /// The address on which it listens.
     pub(super) const fn address(&self) -> SocketAddr {
         self.address
     }

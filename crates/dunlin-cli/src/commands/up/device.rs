@@ -61,7 +61,7 @@ pub(super) enum Outcome {
     Failed(Failed),
 }
 
-/// What failed.
+/// The failure of a device's connection.
 #[derive(Clone, Debug)]
 pub(super) struct Failed {
     /// The side that detected the failure.
@@ -85,7 +85,7 @@ pub(super) struct Done {
     pub(super) handshake: Handshake,
     /// The exchange after the handshake.
     pub(super) exchange: Exchange,
-    /// What the policy has chosen.
+    /// The profile and the rule that the policy has chosen.
     pub(super) chosen: Chosen,
 }
 
@@ -126,7 +126,7 @@ pub(super) struct Plan {
     pub(super) tunnels: Arc<HashMap<String, SocketAddr>>,
     /// The registry of devices with a DID.
     pub(super) registry: Arc<str>,
-    /// What the gateway reports.
+    /// The reports of the gateway.
     pub(super) witness: Witness,
     /// How long a device waits between connections.
     pub(super) interval: Duration,
@@ -135,7 +135,7 @@ pub(super) struct Plan {
 }
 
 impl Plan {
-    /// Where this device connects to.
+    /// The address to which this device connects.
     fn server(&self, device: &Device) -> SocketAddr {
         if device.way == Way::Tcs {
             return self.coaps;
@@ -243,8 +243,8 @@ async fn try_connect(device: &Device, plan: &Plan, number: u64) -> Result<Done, 
     Ok(done)
 }
 
-/// What the gateway has reported about the connection. Its line about a failed handshake may come later than
-/// its alert.
+/// The gateway's reports about the connection. Its line about a failed handshake may come later than its
+/// alert.
 async fn reported(expected: &Expected<'_>, talked: &io::Result<Talked>) -> Seen {
     match talked {
         Err(error) if !Code::of_stream(error).is_found_here() => {
@@ -264,7 +264,7 @@ fn failure(error: &io::Error, seen: &Seen) -> Failed {
     }
 }
 
-/// What a device has learned from a connection.
+/// The result of a connection, as the device saw it.
 pub(super) struct Talked {
     pub(super) handshake: Handshake,
     /// In microseconds.
@@ -300,7 +300,7 @@ fn socket_of(device: &Device) -> io::Result<TcpSocket> {
     Ok(socket)
 }
 
-/// Does the exchange without TLS, which is the tunnel's. What the tunnel has logged stands for the handshake.
+/// Does the exchange without TLS, which the tunnel adds. The tunnel's log stands for the handshake.
 async fn talk_plainly(
     device: &Device,
     mut tcp: TcpStream,

@@ -37,7 +37,7 @@ const PROXY_INET6: (u8, usize) = (2, 36);
 /// The type of the field with the identity (docs/gateway.md).
 const PROXY_IDENTITY: u8 = 0xe0;
 
-/// Where the servers listen, on free ports of 127.0.0.1.
+/// The addresses of the servers, on free ports of 127.0.0.1.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Services {
     /// HTTP.
@@ -134,7 +134,7 @@ async fn serve_lines(mut tcp: TcpStream) {
 async fn serve_coap(socket: UdpSocket) {
     let mut datagram = vec![0; usize::from(u16::MAX)];
     loop {
-        // An error is that of an earlier datagram to a port that is closed now.
+        // An error is about an earlier datagram to a port that is closed now.
         let Ok((len, from)) = socket.recv_from(&mut datagram).await else { continue };
         if let Some(answer) = datagram.get(..len).and_then(coap_answer) {
             let _ = socket.send_to(&answer, from).await;

@@ -86,7 +86,7 @@ pub(super) enum Way {
 }
 
 impl Way {
-    /// All ways; devices use them in turn. Those with MQTT need a broker, and TCS needs a build with
+    /// All ways; devices use them in turn. The ways with MQTT need a broker, and TCS needs a build with
     /// association ports.
     const ALL: [Self; 15] = [
         Self::X509P256,
@@ -137,7 +137,7 @@ impl Way {
         }
     }
 
-    /// What devices of this way are called. The policy's rules look at the names.
+    /// The noun in the names of devices of this way. The policy's rules look at the names.
     const fn noun(self) -> &'static str {
         match self {
             Self::X509P256 => "sensor",
@@ -158,7 +158,7 @@ impl Way {
         }
     }
 
-    /// What devices of this way speak.
+    /// The protocol of devices of this way.
     pub(super) const fn link(self) -> Link {
         match self {
             Self::X509Cached | Self::Vc | Self::Did => Link::Lines,
@@ -169,7 +169,7 @@ impl Way {
     }
 }
 
-/// What a device speaks, and so to which listener it connects.
+/// The protocol of a device, which determines the listener to which the device connects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Link {
     /// HTTP over TLS.
@@ -193,7 +193,7 @@ impl Link {
         }
     }
 
-    /// The port of its listener, among those of the gateway; `None` if the gateway has no such listener.
+    /// The port of its listener, among the gateway's listeners; `None` if the gateway has no such listener.
     pub(super) fn of<T: Copy>(self, listeners: &Listeners<T>) -> Option<T> {
         match self {
             Self::Http => Some(listeners.web),
@@ -238,7 +238,7 @@ pub(super) struct KeyFile {
     pub(super) name: String,
     /// Its content.
     pub(super) content: Zeroizing<String>,
-    /// Who may read it.
+    /// The users that may read it.
     pub(super) access: Access,
 }
 
@@ -378,7 +378,7 @@ impl Maker {
         Ok((client(profile)?, format!("x509:dns:{name}"), format!("X.509 {SERVER}")))
     }
 
-    /// The same with TLS 1.2, and with renegotiation.
+    /// As [`Self::x509`], with TLS 1.2 and renegotiation.
     fn tls12(&self, name: &str) -> Result<(ClientConfig, String, String), Error> {
         let identity = self.leaf(name, KeyType::P256)?;
         let key = signing_key(&self.provider, &identity.key)?;

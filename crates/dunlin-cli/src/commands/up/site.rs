@@ -109,7 +109,7 @@ impl Directory {
     }
 }
 
-/// Where and with which ports the gateway runs.
+/// The directory, the ports and the broker of the gateway.
 pub(super) struct Options<'a> {
     /// The directory for its files; a temporary one without it.
     pub(super) dir: Option<&'a Path>,
@@ -146,7 +146,7 @@ impl Options<'_> {
     }
 }
 
-/// A running gateway with its files, and what runs beside it.
+/// A running gateway with its files, and the programs beside it.
 pub(super) struct Site {
     gateway: Gateway,
     registry: Running,
@@ -206,17 +206,17 @@ impl Site {
         Ok(Self { gateway, registry, addresses, tunnel, broker, directory })
     }
 
-    /// Where the tunnel listens for each device that has one, by its name.
+    /// The tunnel's address for each device that has one, by the device's name.
     pub(super) fn tunnels(&self) -> HashMap<String, SocketAddr> {
         self.tunnel.iter().flat_map(Tunnel::addresses).collect()
     }
 
-    /// Where the registry answers.
+    /// The URL of the registry.
     pub(super) fn registry(&self) -> &str {
         &self.registry.url
     }
 
-    /// Where the gateway listens.
+    /// The addresses on which the gateway listens.
     pub(super) const fn addresses(&self) -> &Listeners<SocketAddr> {
         &self.addresses
     }

@@ -185,7 +185,7 @@ fn cut(text: &str, width: usize) -> String {
     text.chars().take(width.saturating_sub(1)).chain(['…']).collect()
 }
 
-/// What is before this column.
+/// The space before this column.
 const fn gap(column: usize) -> &'static str {
     match column {
         0 => "",

@@ -1,4 +1,4 @@
-//! What the gateway and the tunnel report about the connections of devices, taken from their logs.
+//! Reports of the gateway and the tunnel about the connections of devices, taken from their logs.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -19,7 +19,7 @@ const LOG: &str = "dunlin_gateway";
 /// How long a device waits for the line about its failed handshake.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// What the gateway has reported about a connection.
+/// The reports of the gateway, and of a tunnel if there is one, about a connection.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Seen {
     /// The profile that the policy has chosen, and the rule.
@@ -63,7 +63,7 @@ impl Witness {
         self.expect_key(address.to_string())
     }
 
-    /// Collects the lines about the client with this identity, for whom a tunnel connects.
+    /// Collects the lines about the client with this identity, for which a tunnel connects.
     pub(super) fn expect_identity(&self, identity: &str) -> Expected<'_> {
         self.expect_key(identity.to_owned())
     }
@@ -114,13 +114,13 @@ pub(super) struct Expected<'a> {
 }
 
 impl Expected<'_> {
-    /// Returns what the gateway has reported so far.
+    /// Returns the reports so far.
     pub(super) fn seen(&self) -> Seen {
         self.witness.lock().get(&self.key).cloned().unwrap_or_default()
     }
 
-    /// Waits until the gateway has reported something for which `is_there` is true. Returns what it has
-    /// reported by then, also if the line does not come.
+    /// Waits until `is_there` is true for the gateway's reports. Returns the reports so far, also if the line
+    /// does not come.
     pub(super) async fn wait(&self, is_there: fn(&Seen) -> bool) -> Seen {
         let wait = async {
             loop {

@@ -72,7 +72,7 @@ pub(super) fn verify(args: &Verify, out: &mut dyn Write) -> Result<(), Error> {
     let later = registry::methods(args.registry.as_deref(), args.did_web);
     let listed = did::issuers(&args.trust, &documents, &later, &provider)?;
     let mut issuers: Vec<_> = listed.resolved.into_iter().map(|issuer| issuer.document).collect();
-    // Others have no say, and their documents may be out of reach.
+    // Other issuers do not matter, and their documents may be out of reach.
     let issuer = did::issuer(&args.file)?;
     let is_issuer = |did: &Did| Some(did) == issuer.as_ref();
     if let Some(other) = listed.others.iter().find(|other| is_issuer(&other.did)) {
@@ -108,7 +108,7 @@ pub(super) fn verify(args: &Verify, out: &mut dyn Write) -> Result<(), Error> {
     Ok(())
 }
 
-/// What to do about a credential that is refused.
+/// The remedy for a refused credential.
 const fn remedy(error: &CredentialError) -> &'static str {
     use {CredentialError as C, StatusError as S};
     match error {

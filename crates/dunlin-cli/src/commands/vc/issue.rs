@@ -33,7 +33,7 @@ pub(super) struct Issue {
     /// The DID of the issuer: its directory, or the key of a did:key.
     #[arg(long, value_name = "DIR|FILE")]
     issuer: PathBuf,
-    /// The DID of the holder, whom the credential is about.
+    /// The DID of the holder, the subject of the credential.
     #[arg(long, value_name = "DID", value_parser = did::did)]
     subject: Did,
     /// A claim about the holder, as text. May be repeated.

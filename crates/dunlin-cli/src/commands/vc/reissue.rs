@@ -42,7 +42,7 @@ impl Reissue {
                 "give a valid credential about the old DID by the present key of --issuer; --status-list if it has a status",
             )
         };
-        // What only an earlier key has signed may be by a thief.
+        // A credential that only an earlier key has signed may come from a thief.
         let verifier = Verifier::new([issuer.document.clone()]);
         let verified =
             verifier.verify_with_status(provider, &bytes, holder, &lists, did::now_s()).map_err(refused)?;
@@ -59,7 +59,7 @@ impl Reissue {
 
     /// Issues the credential about the new DID, and revokes the old one if it has a status.
     pub(crate) fn write(mut self, holder: &Did, provider: &CryptoProvider) -> Result<(), Error> {
-        // What is registered for a JWT says the same about the old DID.
+        // The registered claims of a JWT say the same about the old DID.
         const OLD: [&str; 7] = ["id", "iss", "sub", "jti", "nbf", "iat", "exp"];
         if let Some(members) = self.credential.as_object_mut() {
             members.retain(|name, _| !OLD.contains(&name.as_str()));

@@ -22,7 +22,7 @@ const LIST_DAYS: u32 = 30;
 /// How often a free place is sought. In a list that is half full, the search fails once in 2^128 times.
 const ATTEMPTS: usize = 128;
 
-/// Revoke credentials, for ever, in the issuer's status list; or renew the list.
+/// Revoke credentials permanently in the issuer's status list, or renew the list.
 ///
 /// Give the new list to every peer that verifies credentials, or publish it under its URL. Verifiers refuse a
 /// list that is older than 24 hours: run this command at least once a day, without credentials if there is
