@@ -111,7 +111,7 @@ impl DidUrl {
         &self.did
     }
 
-    /// What follows the first `#`; `None` if there is none.
+    /// The fragment: the text after the first `#`; `None` if there is no `#`.
     pub fn fragment(&self) -> Option<&str> {
         self.rest.split_once('#').map(|(_, fragment)| fragment)
     }

@@ -74,7 +74,7 @@ pub enum DocumentError {
     UnknownType(DidUrl),
 }
 
-/// What a key may be used for (DID Core §5.3).
+/// A permitted use of a key: a verification relationship (DID Core §5.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Relationship {
     /// To prove that the DID's subject is present, as in a handshake.

@@ -66,8 +66,8 @@ pub(crate) fn decompress(bytes: &[u8], limit: usize) -> Result<Vec<u8>, GzipErro
     }
 }
 
-/// What follows a member's header (RFC 1952 §2.3). Its time, level, system and optional fields change
-/// nothing.
+/// The data after a member's header (RFC 1952 §2.3). The header's time, level, system and optional fields
+/// change nothing.
 fn after_header(member: &[u8]) -> Option<&[u8]> {
     const FHCRC: u8 = 2;
     const FEXTRA: u8 = 4;

@@ -59,7 +59,7 @@ pub struct LinksIssuer {
     pub key: PublicKey,
 }
 
-/// What such a credential says: texts alone.
+/// The members of such a credential, all of them texts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LinksCredential {
     /// The name of the credential.
@@ -77,7 +77,7 @@ pub struct LinksCredential {
 /// A credential after all checks. The caller must still resolve the subject: its key signs the handshake.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VerifiedLinks {
-    /// What the issuer signed.
+    /// The signed credential.
     pub credential: LinksCredential,
     /// The subject.
     pub subject: Did,
@@ -136,7 +136,7 @@ impl LinksCredential {
         let mut members = self.members();
         members.push(("proof", object(2, &proof)));
         let whole = object(1, &members);
-        // Nobody would accept what does not read.
+        // Verifiers reject a credential that cannot be read.
         Read::new(whole.as_bytes())?;
         Ok(whole)
     }

@@ -91,7 +91,7 @@ pub enum CredentialError {
 /// A credential after all checks.
 #[derive(Clone, Debug, PartialEq)]
 pub struct VerifiedCredential {
-    /// What the issuer signed: the credential without its proof, and without contexts that the proof does not
+    /// The signed part of the credential: without its proof, and without contexts that the proof does not
     /// cover.
     pub credential: Value,
     /// The trusted issuer.
@@ -138,8 +138,8 @@ impl Verifier {
     /// compact form. A credential with a status is refused: use [`Self::verify_with_status`].
     ///
     /// # Errors
-    /// The first check that fails. What only the signature makes reliable, such as times, is checked after
-    /// it.
+    /// The first check that fails. Values that only the signature makes reliable, such as times, are checked
+    /// after it.
     pub fn verify(
         &self,
         provider: &CryptoProvider,
@@ -416,8 +416,8 @@ pub fn of_file(content: &[u8]) -> &[u8] {
     }
 }
 
-/// What a credential says, before anything is verified: to show it, or to find out about whom it is. It may
-/// also be the credential of a status list.
+/// Reads a credential without verifying it, to show it or to find its subject. It may also be the credential
+/// of a status list.
 ///
 /// # Errors
 /// [`CredentialError`] of a malformed text.
@@ -524,7 +524,7 @@ fn time(credential: &Value, name: &'static str) -> Result<Option<DateTime>, Cred
     DateTime::read(value).map(Some).ok_or(CredentialError::Member(name))
 }
 
-/// What a credential says, before it is believed.
+/// The claims of a credential, not verified yet.
 struct Claims {
     issuer: String,
     /// The id of the subject; `None` if there is none or there are several subjects.

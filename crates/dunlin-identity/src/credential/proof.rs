@@ -44,7 +44,7 @@ pub enum ProofError {
     Purpose {
         /// The purpose of the proof.
         found: String,
-        /// What the purpose should be.
+        /// The expected purpose.
         expected: &'static str,
     },
     /// The proof rests on another proof, which is not supported.
@@ -111,7 +111,7 @@ impl Cryptosuite {
     }
 }
 
-/// What a proof says of itself, and what it covers.
+/// A proof, and the credential that it covers.
 pub(crate) struct Proof {
     pub(crate) method: DidUrl,
     suite: Cryptosuite,
