@@ -109,7 +109,8 @@ impl IdentifierVerifier {
     /// `proof` is what the peer has sent beside it.
     ///
     /// # Errors
-    /// [`Refusal`]. What [`Refusal::is_missing`] names can be looked up.
+    /// [`Refusal`]. The program can look up a missing document or list ([`Refusal::is_missing`]) and try
+    /// again.
     pub fn judge(
         &self,
         entries: &[CertificateDer<'_>],

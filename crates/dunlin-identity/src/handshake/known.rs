@@ -68,7 +68,7 @@ impl Known {
         self.len() == 0
     }
 
-    /// What is known of something.
+    /// The latest that is known of this subject.
     pub(super) fn get(&self, subject: &Subject) -> Option<Mark> {
         self.knowledge.read().unwrap_or_else(PoisonError::into_inner).get(subject)
     }
@@ -134,7 +134,7 @@ impl Known {
         self.get(subject).is_some_and(|mark| mark.ended)
     }
 
-    /// What is known of an earlier resolution of the DID that this subject is.
+    /// Whether an earlier resolution of this subject's DID is still the latest.
     pub(super) fn standing(&self, subject: &Subject, hash: &Sha256Hash, sequence: u64) -> Standing {
         if self.get(subject).is_none() {
             return Standing::Unknown;

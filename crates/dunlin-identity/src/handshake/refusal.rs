@@ -28,7 +28,7 @@ pub enum Refusal {
     /// The Certificate message has several entries.
     #[error("the peer has sent several entries instead of one credential")]
     Entries,
-    /// What the peer has sent as its DID is none.
+    /// The peer's identifier is not a DID.
     #[error("the peer's identifier: {0}")]
     Identifier(#[from] DidError),
     /// The credential is refused.
