@@ -1,4 +1,4 @@
-//! What a program can show of itself, and which of several suits a peer.
+//! The DIDs and credentials of a program, and the choice of one that suits a peer.
 
 use std::sync::Arc;
 
@@ -124,8 +124,9 @@ impl Holding {
     /// Their signatures are not checked here.
     ///
     /// # Errors
-    /// [`CredentialError`]: [`StatusError::OtherList`] if the credential has no status in one of the lists, [`StatusError::OtherIssuer`],
-    /// [`StatusError::Staple`] if the lists are too long together, or what cannot be read.
+    /// [`CredentialError`]: [`StatusError::OtherList`] if the credential has no status in one of the lists,
+    /// [`StatusError::OtherIssuer`], [`StatusError::Staple`] if the lists are too long together, or what
+    /// cannot be read.
     pub fn with_status(self, lists: &[impl AsRef<[u8]>]) -> Result<Self, CredentialError> {
         let entries = self.statuses()?;
         for list in lists {
@@ -206,7 +207,7 @@ impl Holding {
     }
 }
 
-/// What a peer asks for.
+/// A peer's request for a DID or a credential.
 #[derive(Clone, Copy, Debug)]
 pub struct Request<'r> {
     /// Whether it asks for a credential instead of a DID alone.

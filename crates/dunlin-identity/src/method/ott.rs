@@ -28,7 +28,7 @@ const TAG: [u8; 32] = [
     0xa4, 0x32, 0xba, 0xbe, 0x54, 0x83, 0xee, 0xab, 0x6b, 0x62, 0xce, 0xf0, 0x5c, 0x07, 0x91,
 ];
 
-/// What the public implementation appends to a message.
+/// The padding that the public implementation appends to a message.
 const PADDING: [u8; 32] = [0; 32];
 
 /// Why a DID, message or document is refused.

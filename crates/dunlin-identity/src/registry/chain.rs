@@ -52,7 +52,7 @@ const PRECOMMIT: u64 = 2;
 /// (`BLOCK_ID_FLAG_COMMIT`).
 const COMMIT: u64 = 2;
 
-/// What a chain's signature line is of: a type of our own (0xff, C2SP signed-note), so its name follows.
+/// The type of a chain's signature line: one of our own (0xff, C2SP signed-note), so its name follows.
 const LINE_TYPE: &[u8] = b"\xffdunlin CometBFT LightBlock 1\n";
 
 /// Why a block, or trust in a chain, is refused.
@@ -199,7 +199,8 @@ impl ValidatorSet {
     /// Validators with Ed25519 keys and their voting power.
     ///
     /// # Errors
-    /// [`ChainError::Malformed`]: there are none or too many, one is there twice, or the voting powers exceed CometBFT's bounds.
+    /// [`ChainError::Malformed`]: there are none or too many, one is there twice, or the voting powers exceed
+    /// CometBFT's bounds.
     pub fn new(validators: Vec<(PublicKey, u64)>) -> Result<Self, ChainError> {
         let wrong = ChainError::Malformed("validators");
         if !(1..=MAX_VALIDATORS).contains(&validators.len()) {
@@ -398,8 +399,8 @@ impl LightBlock {
         root(hasher, self.header.leaves.iter().cloned())
     }
 
-    /// What the validator with this number has signed (`CanonicalVote`); `None` if it has not voted for the
-    /// block.
+    /// The message that the validator with this number has signed (`CanonicalVote`); `None` if it has not
+    /// voted for the block.
     pub fn vote(&self, validator: usize) -> Option<Vec<u8>> {
         let (time, _) = self.commit.votes.get(validator)?.as_ref()?;
         let vote = MessageWriter::default().number(1, PRECOMMIT).fixed(2, self.commit.height);

@@ -152,7 +152,7 @@ pub enum TrustTextError {
     Trust(#[from] CheckpointError),
 }
 
-/// What a registry states.
+/// The state of a registry's log, as the registry states it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Checkpoint {
     /// The name of the registry.
@@ -241,7 +241,7 @@ impl SignedCheckpoint {
         Ok(Self { checkpoint, note: Note::new(text, Vec::new()) })
     }
 
-    /// What the registry states.
+    /// The checkpoint.
     pub fn checkpoint(&self) -> &Checkpoint {
         &self.checkpoint
     }
@@ -572,7 +572,7 @@ impl RegistryTrust {
         self.of_log().map_or(0, |trust| trust.watches.needed)
     }
 
-    /// What the operator should know about this trust, in one line: with witnesses, one signature suffices.
+    /// A warning to the operator, in one line, if the trust names witnesses but one signature suffices.
     pub fn warning(&self) -> Option<&'static str> {
         let trust = self.of_log()?;
         let one_suffices = trust.witnesses.needed == 1 && trust.signers() > 1;
@@ -609,8 +609,8 @@ impl RegistryTrust {
         }
     }
 
-    /// What a handshake tells the peer about this registry, after `newest` was accepted: for each of its
-    /// keys.
+    /// The entries that a handshake sends the peer about this registry after `newest` was accepted: one for
+    /// each of the registry's keys.
     pub fn known(&self, newest: Option<&SignedCheckpoint>) -> Vec<KnownRegistry> {
         let oldest_size = newest.map_or(0, |newest| newest.checkpoint.size);
         let known = |key_id| KnownRegistry { key_id, oldest_size };

@@ -66,7 +66,7 @@ pub enum NoteError {
     Signature(String),
 }
 
-/// What a key signs. The number goes into the ID of the key.
+/// The kind of signatures that a key makes. Its number goes into the key's ID.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NoteKeyKind {
     /// The text of notes: type 0x01 of C2SP signed-note. Logs sign so.
@@ -144,7 +144,7 @@ impl NoteKey {
         &self.name
     }
 
-    /// What the key signs.
+    /// The kind of the key's signatures.
     pub fn kind(&self) -> NoteKeyKind {
         self.kind
     }
@@ -195,7 +195,7 @@ pub(super) fn is_key_name(name: &str) -> bool {
     (1..=MAX_KEY_NAME).contains(&name.len()) && name.bytes().all(good)
 }
 
-/// What a witness signs.
+/// The message that a witness signs.
 fn cosigned(text: &str, time_s: u64) -> Vec<u8> {
     format!("cosignature/v1\ntime {time_s}\n{text}").into_bytes()
 }
@@ -310,7 +310,7 @@ impl Note {
     /// Reads a note of at most [`MAX_NOTE`] bytes.
     ///
     /// # Errors
-    /// What is wrong with its form.
+    /// The note is malformed.
     pub fn read(bytes: &[u8]) -> Result<Self, NoteError> {
         if bytes.len() > MAX_NOTE {
             return Err(NoteError::TooLong);
