@@ -130,7 +130,7 @@ fn a_trust_is_read_from_its_keys() {
     }
 }
 
-/// What binds sessions to a trust.
+/// The settings that bind sessions to a trust.
 fn digest(trust: &RegistryTrust) -> Vec<u8> {
     let mut all = Vec::new();
     trust.settings(&mut |part| all.extend_from_slice(part));

@@ -100,7 +100,7 @@ fn rotated(state: &State) -> State {
     state.apply(&provider(), &operation).unwrap()
 }
 
-/// What a peer believes that has accepted nothing before.
+/// The verdict of a verifier without earlier state.
 fn verify(registry: &Registry, staple: &Staple, of: &State) -> Result<Resolved, StapleError> {
     let staple = Staple::read(&staple.write().unwrap()).unwrap();
     staple.verify(&provider(), of.did(), &registry.trust(), None, NOW)
@@ -240,7 +240,7 @@ fn a_document_of_another_registry_is_refused() {
     assert_eq!(refused, Err(StapleError::OtherRegistry("other.example".to_owned())));
 }
 
-/// What is known of DIDs belongs to the origin, not to the key.
+/// Knowledge of DIDs belongs to the registry's origin, not to its key.
 #[test]
 fn a_second_key_of_the_registry_leaves_what_is_known() {
     let (mut registry, state) = (Registry::new(), did(1));
