@@ -61,7 +61,7 @@ impl Log<'_> {
     }
 }
 
-/// What an audit has found to be right.
+/// The result of a successful audit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Audit {
     /// The newest checkpoint.

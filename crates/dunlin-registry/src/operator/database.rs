@@ -67,8 +67,8 @@ pub(crate) fn unsigned(number: i64) -> u64 {
     u64::try_from(number).unwrap_or_default()
 }
 
-/// Checks that the database has the tables of a registry and nothing else. A backup needs no secret, so
-/// whoever stores it could have put a trigger in that changes what is written later.
+/// Checks that the database has the tables of a registry and nothing else. A backup needs no secret, so its
+/// keeper could have put in a trigger that changes later writes.
 pub(crate) fn check_schema(connection: &Connection) -> Result<(), RegistryError> {
     type Item = (String, String, Option<String>);
     // `ANALYZE` adds these tables. Anything else can have such a name as well, by `PRAGMA writable_schema`.

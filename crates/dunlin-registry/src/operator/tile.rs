@@ -13,7 +13,7 @@ const MAX_TILE_LEVEL: u8 = 63;
 /// The most path elements of a tile's number: enough for 2^63 tiles.
 const MAX_NUMBER_ELEMENTS: usize = 7;
 
-/// What a tile consists of.
+/// The content of a tile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TileKind {
     /// Hashes at a level: of leaves at level 0, of full tiles of the level below above it.
@@ -25,7 +25,7 @@ pub enum TileKind {
 /// The place of a tile or an entry bundle. Its text is the path below the log's prefix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tile {
-    /// What it consists of.
+    /// The content.
     pub kind: TileKind,
     /// Its number in its level, from 0.
     pub number: u64,

@@ -32,15 +32,15 @@ pub const MAX_QUEUE: usize = 1024;
 /// The most creations among them: strangers make them, and holders of DIDs must not wait for strangers.
 pub const MAX_CREATIONS: usize = MAX_QUEUE / 2;
 
-/// What is reserved for a DID at its creation beside another operation of the creation's length, in bytes: an
-/// update can have longer keys, and a deactivation takes about 600.
+/// The space reserved for a DID at its creation beside another operation of the creation's length, in bytes:
+/// an update can have longer keys, and a deactivation takes about 600.
 pub const ROOM_MARGIN: u64 = 2048;
 
 /// A DID that has not changed for so many seconds may change, whatever limits others have used up: 10
 /// minutes.
 pub const OWN_INTERVAL: u64 = 600;
 
-/// Whether an operation is within its DID's own rate, which nobody else can use up.
+/// Whether an operation is within its DID's own rate, which no other client can use up.
 pub(crate) fn is_own(kind: OperationKind, before: Option<&Stored>, now_s: u64) -> bool {
     kind == OperationKind::Update
         && before.is_some_and(|stored| now_s >= stored.time_s.saturating_add(OWN_INTERVAL))
@@ -59,7 +59,7 @@ pub struct Receipt {
     pub number: u64,
 }
 
-/// What to do when an operation is on the disk, or is refused. It must not block.
+/// The callback for when an operation is on the disk, or is refused. It must not block.
 pub type Answer = Box<dyn FnOnce(Result<Receipt, RegistryError>) + Send>;
 
 /// How much of the log an operation may take.
@@ -78,7 +78,7 @@ pub(crate) struct Submission {
     pub(crate) answer: Answer,
 }
 
-/// What the checkpoint is about. A batch works on a copy, which costs little.
+/// The state behind the checkpoint. A batch works on a copy, which costs little.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Head {
     pub(crate) edge: Edge,
@@ -90,7 +90,7 @@ pub(crate) struct Head {
 }
 
 impl Head {
-    /// What the database has, after a check that it is what the newest checkpoint states.
+    /// Reads the state from the database, and checks that the newest checkpoint states it.
     pub(crate) fn load(
         connection: &Connection,
         hasher: Hasher<'_>,
@@ -128,7 +128,7 @@ impl Head {
 /// A key of the registry, as log and as witness.
 pub(crate) type Pair = [NoteSigner; 2];
 
-/// What the registry signs with: its key, and the next one if it is about to replace its key.
+/// The registry's signing keys: its key, and the next one if it is about to replace its key.
 #[derive(Clone)]
 pub(crate) struct Keys {
     pub(crate) key: Pair,
@@ -187,7 +187,7 @@ fn sign(
     Ok(SignedCheckpoint::sign(provider, checkpoint, &signers, now_s)?)
 }
 
-/// What the database says, after a check that the pieces belong together.
+/// Reads the database, and checks that its pieces belong together.
 fn load(
     provider: &CryptoProvider,
     connection: &Connection,
@@ -274,8 +274,8 @@ impl Writer {
         self.has_new_keys || (self.clock)() >= self.last_signed_s().saturating_add(self.refresh.as_secs())
     }
 
-    /// The latest time that this witness has signed, which never goes back. A time that is so far ahead that
-    /// every verifier has refused it does not count, so that a clock that was wrong once can be corrected.
+    /// The latest time that this witness has signed, which never goes back. Ignores a last time so far in the
+    /// future that every verifier has refused it: the clock was wrong then.
     fn last_signed_s(&self) -> u64 {
         let latest = (self.clock)().saturating_add(MAX_WITNESS_CLOCK_SKEW);
         if self.signed_s > latest { 0 } else { self.signed_s }
@@ -290,8 +290,8 @@ impl Writer {
         let reloaded = match &outcome {
             Ok(_) => Ok(()),
             Err(error) => {
-                // Without operations nobody else hears of it, and verifiers refuse the checkpoint that is not
-                // signed again.
+                // Without operations no submitter hears of the error, and verifiers refuse the checkpoint
+                // that is not signed again.
                 tracing::error!(%error, operations = operations.len(), "the registry could not sign a checkpoint");
                 self.reload()
             }
@@ -366,7 +366,7 @@ fn put_tile(transaction: &Connection, level: u8, number: u64, hashes: &[NodeHash
     statement.execute((level, signed(number), hashes.as_flattened())).map(drop)
 }
 
-/// The place of a DID in the map, and what the database has of it.
+/// The place of a DID in the map, and its stored state.
 type Before = (Sha256Hash, Option<Stored>);
 
 /// The state of the operation's DID before it, and its place in the map.
@@ -383,8 +383,8 @@ fn before(
     Ok((key, database::state(connection, &key)?))
 }
 
-/// What an operation makes of its DID if it is valid. An operation that is the latest of its DID is
-/// acknowledged again: its submitter may have missed the first answer.
+/// The state of a DID after an operation, if the operation is valid. An operation that is the latest of its
+/// DID is acknowledged again: its submitter may have missed the first answer.
 fn after(
     provider: &CryptoProvider,
     connection: &Connection,
@@ -424,8 +424,8 @@ pub(crate) fn check(
     Ok(after(provider, connection, before.as_ref(), operation)?.break_value())
 }
 
-/// What is reserved for a DID after an operation of this length, if there is room for it. A DID ends once, so
-/// deactivations alone cannot fill a disk, and the owner of a stolen key must never wait for others.
+/// The space reserved for a DID after an operation of this length, if there is room for it. A DID ends once,
+/// so deactivations alone cannot fill a disk, and the owner of a stolen key must never wait for others.
 fn left(kind: OperationKind, room: Room, had: u64, length: u64) -> Result<u64, RegistryError> {
     match (kind, room) {
         (OperationKind::Deactivate, _) => Ok(0),
@@ -475,8 +475,7 @@ impl<'t> Append<'t> {
         self.head.edge.size()
     }
 
-    /// Appends an operation if it is valid. What is wrong with one operation or DID does not hold up the
-    /// others.
+    /// Appends an operation if it is valid. A fault of one operation or DID does not hold up the others.
     ///
     /// # Errors
     /// The transaction must not be committed.

@@ -74,8 +74,8 @@ impl Replica {
         Ok(match number {
             ECHO => answer.bytes(1, request.bytes(1)?),
             FLUSH | LIST_SNAPSHOTS => answer,
-            // What is on the disk. CometBFT also asks for others, at any time, so this must not touch a block
-            // that is decided.
+            // The state on the disk. CometBFT also asks on behalf of its clients, at any time, so this must
+            // not touch a block that is decided.
             INFO => self.ledger(|ledger| {
                 let answer = answer.bytes(1, b"dunlin-registry").number(3, APP_VERSION);
                 answer.number(4, ledger.height()).bytes(5, ledger.hash())

@@ -91,7 +91,7 @@ pub struct Replica {
     _lock: File,
 }
 
-/// What a replica's database has in place of a registry's key.
+/// The text in a replica's database in place of a registry's key.
 fn key(chain: &Chain) -> String {
     format!("CometBFT {} {}", chain.id(), chain.origin())
 }

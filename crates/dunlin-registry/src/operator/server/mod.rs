@@ -55,7 +55,7 @@ pub(crate) const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// The largest header of a request, in bytes.
 const MAX_HEADER: usize = 8192;
 
-/// What the server allows its clients.
+/// The limits of the server's clients.
 #[derive(Clone, Debug)]
 pub struct Limits {
     /// Simultaneous connections. Further clients wait.
@@ -123,7 +123,7 @@ impl Default for Limits {
     }
 }
 
-/// What a server answers from: a registry, or a replica of one.
+/// The source of a server's answers: a registry, or a replica of one.
 pub trait Source: Deref<Target = Arc<Reader>> + Send + Sync + 'static {
     /// Submits an operation for which the server has this room. `answer` is called when it is on the disk, or
     /// is refused.
@@ -161,13 +161,13 @@ impl Source for Registry {
     }
 }
 
-/// What all connections share.
+/// The state that all connections share.
 struct Shared {
     acceptor: TlsAcceptor,
     hosts: Arc<Hosts>,
 }
 
-/// What answers the requests of HTTP.
+/// A handler of HTTP requests.
 trait Service: Send + Sync + 'static {
     /// Answers a request of this host.
     fn answer(
@@ -248,7 +248,7 @@ async fn listen(
     let served = loop {
         let accepted = tokio::select! {
             () = &mut stop => break Ok(()),
-            // Whoever supervises the program can start it again.
+            // The program's supervisor can start it again.
             () = &mut ended => break Err(io::Error::other(RegistryError::Closed)),
             accepted = accept(&socket, &places) => accepted,
             Some(_) = connections.join_next() => continue,
@@ -268,7 +268,7 @@ async fn listen(
     drop(socket);
     let _ = stopping.send(true);
     let drained = async { while connections.join_next().await.is_some() {} };
-    // What is still open then ends with the set.
+    // Connections that are still open then end with the set.
     let _ = timeout(DRAIN_TIME, drained).await;
     served
 }
