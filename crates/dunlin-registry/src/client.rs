@@ -70,7 +70,7 @@ pub enum ClientError {
     /// The registry refuses the request.
     #[error("{url}: status {status}: {why}")]
     Refused {
-        /// What was asked.
+        /// The URL of the request.
         url: String,
         /// The status of HTTP.
         status: u16,
@@ -80,15 +80,15 @@ pub enum ClientError {
     /// The answer is not one of a registry.
     #[error("{url}: the answer is not one of a registry of did:dunlin: {what}")]
     Malformed {
-        /// What was asked.
+        /// The URL of the request.
         url: String,
-        /// What is wrong.
+        /// The fault in the answer.
         what: &'static str,
     },
     /// The proof is wrong, or the checkpoint is not one that this side believes.
     #[error("{url}: {error}")]
     Proof {
-        /// What was asked.
+        /// The URL of the request.
         url: String,
         /// The check that failed.
         error: StapleError,
@@ -100,7 +100,7 @@ pub enum ClientError {
              it may show others another history; keep both checkpoints and report them"
     )]
     Inconsistent {
-        /// What was asked.
+        /// The URL of the request.
         url: String,
         /// The size of the log before.
         old: u64,
@@ -114,7 +114,7 @@ pub enum ClientError {
         "{url}: no proof that the log of {new} entries begins with the {old} entries that are known: {error}"
     )]
     NotContinued {
-        /// What was asked.
+        /// The URL of the request.
         url: String,
         /// The size of the known log.
         old: u64,
@@ -126,7 +126,7 @@ pub enum ClientError {
     /// The registry acknowledges an operation without a proof that its log has it.
     #[error("{url}: no proof that the log has the operation: {error}")]
     NotIncluded {
-        /// What was asked.
+        /// The URL of the request.
         url: String,
         /// Why the proof is wrong.
         error: MerkleError,
@@ -134,7 +134,7 @@ pub enum ClientError {
     /// The document contradicts what this side has learnt before.
     #[error("{url}: {error}")]
     Document {
-        /// What was asked.
+        /// The URL of the request.
         url: String,
         /// The contradiction.
         error: Box<ResolveError>,
@@ -182,7 +182,7 @@ pub struct Submitted {
     pub checkpoint: SignedCheckpoint,
 }
 
-/// What a client has seen of its nodes.
+/// A client's view of its nodes.
 #[derive(Default)]
 struct Seen {
     /// The number of the node that has answered last.
@@ -255,7 +255,7 @@ impl RegistryClient {
         Self { clock: Arc::new(clock), ..self }
     }
 
-    /// What it believes and has learnt.
+    /// The trust in the registry, and the documents that the client has learnt.
     pub fn documents(&self) -> &Arc<RegistryDocuments> {
         &self.documents
     }
@@ -318,8 +318,8 @@ impl RegistryClient {
         Ok(Submitted { number, checkpoint })
     }
 
-    /// The latest document of a DID, with the staple that proves it. What it learns, also that the DID is
-    /// deactivated, it keeps for [`Self::documents`].
+    /// The latest document of a DID, with the staple that proves it. Keeps the result in [`Self::documents`],
+    /// also that the DID is deactivated.
     ///
     /// # Errors
     /// [`ClientError`]; [`StapleError::Deactivated`] in [`ClientError::Proof`] if the DID has ended.
@@ -401,8 +401,8 @@ impl RegistryClient {
         self.ask(time, |node| self.checkpoint_of(node)).await
     }
 
-    /// Asks the nodes in turn until one has an answer for a watch ([`RegistryDocuments::check_answer`]). What
-    /// this side knows stays the same.
+    /// Asks the nodes in turn until one has an answer for a watch ([`RegistryDocuments::check_answer`]).
+    /// Changes nothing that this side knows.
     ///
     /// # Errors
     /// [`ClientError`].

@@ -88,7 +88,7 @@ pub enum LookUpError {
     Web {
         /// The place of the document, or the DID that names none.
         url: String,
-        /// What is wrong.
+        /// The reason.
         error: WebError,
     },
     /// The document contradicts what this side knows.
@@ -320,7 +320,7 @@ pub struct LookUpAnswers {
 }
 
 impl LookUpAnswers {
-    /// What the verifiers know now of an earlier verdict on this peer.
+    /// Whether an earlier verdict on this peer still holds, as far as the verifiers know.
     pub fn belief(&self, peer: &PeerIdentity) -> Belief {
         let of_type =
             |verifier: &&Arc<dyn Judge>| peer.certificate_type() == Some(verifier.certificate_type());
@@ -328,9 +328,9 @@ impl LookUpAnswers {
         verifier.map_or(Belief::Holds, |verifier| verifier.still_believes(peer, dunlin_tokio::now()))
     }
 
-    /// Asks about a peer that is connected without a verdict of now, such as that of a thawed association.
+    /// Asks about a connected peer without a current verdict, such as the peer of a thawed association.
     /// Returns when the verdict on one of its identities no longer holds, and never otherwise: drop it when
-    /// the connection ends. What fails is asked again.
+    /// the connection ends. Failed look-ups are repeated.
     pub async fn ended(&self, negotiated: &Negotiated) {
         tokio::select! {
             () = self.identity_ended(negotiated.peer.as_ref()) => {}
