@@ -136,7 +136,7 @@ fn a_database_with_other_tables_or_triggers_is_noticed() {
         damaged(Registry::open(&copy, &place.settings()).err());
         assert!(!restored.exists(), "{change}");
     }
-    // What SQLite itself may add changes nothing.
+    // The tables that SQLite itself may add change nothing.
     Connection::open(place.path("registry")).unwrap().execute_batch("ANALYZE").unwrap();
     assert!(audit(&place.provider, &place.path("registry"), Log::Signed(&log), &[]).is_ok());
     assert!(place.open().is_ok());

@@ -143,7 +143,7 @@ pub(crate) struct Hub {
     pub(crate) messages: SsiMessages,
 }
 
-/// What a server has learnt about a client.
+/// The client's identity, as the server has learnt it.
 #[derive(Debug)]
 pub(crate) struct Peer {
     pub(crate) did: Did,
