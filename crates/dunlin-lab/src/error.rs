@@ -30,7 +30,7 @@ impl Error {
         }
     }
 
-    /// What failed.
+    /// The operation that failed.
     pub fn what(&self) -> &str {
         &self.what
     }
@@ -40,7 +40,7 @@ impl Error {
         &self.why
     }
 
-    /// What the user can do.
+    /// Advice to the user.
     pub fn advice(&self) -> &str {
         &self.advice
     }

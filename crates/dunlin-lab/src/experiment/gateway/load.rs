@@ -160,7 +160,7 @@ pub(super) async fn connections(
     Ok((counts.iter().sum(), begin.elapsed()))
 }
 
-/// What clients have measured that connect at the same time and stay.
+/// Clients that connect at the same time and stay, with their times to connect.
 pub(super) struct Concurrent {
     /// The times from TCP's SYN to the first echo.
     pub(super) connects: Vec<Duration>,

@@ -135,7 +135,7 @@ struct Place<'a> {
     core: Core,
 }
 
-/// What is measured.
+/// A part of the measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Part {
     Connections,

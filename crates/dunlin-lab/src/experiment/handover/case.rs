@@ -142,7 +142,7 @@ pub(super) const HANDSHAKE_LIMIT: Duration = Duration::from_secs(3);
 pub(super) const MESSAGE_BYTES: usize = 32;
 /// The pause between an acknowledgement and the next message.
 pub(super) const PACE: Duration = Duration::from_millis(100);
-/// What a client does.
+/// The workload of a client.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Talk {
     /// The number of messages.

@@ -127,7 +127,7 @@ impl Experiment for Identity {
     }
 }
 
-/// What all cases of a type of keys share.
+/// The state that all cases of a key type share.
 struct Lab {
     key_type: KeyType,
     people: People,
@@ -202,7 +202,7 @@ struct Measured {
     /// The configurations of each holder; of clients that do not authenticate there is one.
     clients: Vec<Arc<ClientConfig>>,
     servers: Vec<Arc<ServerConfig>>,
-    /// What resolves DIDs over the network.
+    /// The resolver of DIDs over the network.
     look_ups: Option<LookUps>,
     /// The length of the server's chain.
     chain: usize,
