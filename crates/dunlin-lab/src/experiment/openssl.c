@@ -1,4 +1,4 @@
-// What OpenSSL's programs share.
+// Common code of the OpenSSL programs.
 
 #include <openssl/err.h>
 #include <openssl/ssl.h>

@@ -59,7 +59,7 @@ struct Prepared {
     client: Option<Files>,
 }
 
-/// What a program has to know of a case.
+/// The arguments that describe a case to a program.
 fn openssl_words(case: &Case, crypto: &Crypto) -> Vec<String> {
     vec![
         case.protocol().trim_start_matches("tls").to_owned(),
