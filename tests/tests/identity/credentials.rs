@@ -153,7 +153,7 @@ impl Party {
     }
 }
 
-/// What a verifier knows now of an earlier verdict.
+/// Whether a verifier still believes an earlier verdict.
 fn belief(verifier: &CredentialVerifier, verified: &Verified) -> Belief {
     dunlin::auth::Verifier::still_believes(verifier, &verified.identity, NOW)
 }
@@ -326,7 +326,7 @@ fn refuses_revoked_credentials_and_those_of_unknown_status() {
     Pair::new(&client(profile(trust(verifier(false, 0)), vec![own])), &server).connect().unwrap();
 }
 
-/// What is signed is changed, in each form.
+/// The signed content is changed, in each form.
 #[test]
 fn refuses_tampered_credentials() {
     let (issuer, device) = (Party::new(KeyType::Ed25519), Party::new(KeyType::P256));
@@ -570,7 +570,7 @@ fn resumes_only_as_long_as_nothing_has_changed() {
                 pair.connect().unwrap();
                 pair.echo(b"hello").unwrap();
                 let end: Negotiated = pair.server.negotiated().unwrap().clone();
-                // What the verdict rests on outlives the credential.
+                // The facts that the verdict rests on outlive the credential.
                 let peer = CredentialIdentity::of(end.peer.as_ref().unwrap()).unwrap();
                 assert_eq!((&peer.did, peer.sequence, peer.statuses.len()), (device.did(), 1, 1));
                 if cached { end.is_peer_cached() } else { end.is_resumed() }

@@ -65,7 +65,7 @@ impl Party {
         self.document.keys(Relationship::Authentication).next().unwrap().0.clone()
     }
 
-    /// What it shows: its DID, or a credential by this issuer.
+    /// The party's credential: its DID, or a credential by this issuer.
     fn shows(&self, issuer: Option<&Self>) -> Credential {
         let holding = match issuer {
             None => Holding::of_did(self.key.clone(), self.method()),
@@ -134,7 +134,7 @@ impl Cast {
         Self { pki, issuer, device, hub, providers }
     }
 
-    /// What a side shows.
+    /// The credential of a side.
     fn shows(&self, typ: CertificateType, side: Side) -> Credential {
         let (party, leaf) = match side {
             Side::Client => (&self.device, &self.pki.client),

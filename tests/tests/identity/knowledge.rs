@@ -1,4 +1,4 @@
-//! What is known to have ended stays known: of DIDs, of status lists, and of the logs of registries.
+//! Verifiers never forget a known end: of DIDs, of status lists, and of the logs of registries.
 
 mod answers;
 mod histories;
@@ -39,7 +39,7 @@ fn known() -> Arc<Known> {
     Arc::new(Known::new(Knowledge::default()))
 }
 
-/// What a registry shows, and what is known.
+/// A registry's documents, and the permanent knowledge.
 struct Side {
     documents: Arc<RegistryDocuments>,
     known: Arc<Known>,
@@ -152,7 +152,7 @@ fn strangers_cost_no_look_up_and_leave_nothing() {
     }
 }
 
-/// A proof that nobody has signed leaves nothing, even of a DID on the list.
+/// A wrong proof leaves nothing, even of a DID on the list.
 #[test]
 fn nothing_is_kept_of_a_wrong_proof() {
     let (mut registry, member) = (Registry::new(), Holder::new());
@@ -278,7 +278,7 @@ fn a_smaller_log_is_refused_after_a_restart() {
     assert!(refused.unwrap_err().is_old());
 }
 
-/// What a store has received.
+/// The records that a store has received.
 #[derive(Debug, Default)]
 struct Stored(Mutex<Vec<Record>>);
 
@@ -455,13 +455,13 @@ fn an_older_proof_counts_in_an_outage_alone() {
     assert_eq!(verified.validity.until_s(), u64::try_from(NOW_S + 1800).unwrap());
     judge(&older, NOW_S + 1801).unwrap_err();
     judge(&oldest, NOW_S).unwrap_err();
-    // What was looked up counts for as long.
+    // A looked-up document counts for as long.
     judged(&verifier, &other, None, NOW_S + 3600).unwrap();
     judged(&verifier, &other, None, NOW_S + 3601).unwrap_err();
     assert_eq!(used.load(Ordering::Relaxed), 2);
     assert!(watch.answered(begin + SILENT_TIME));
     judge(&older, NOW_S).unwrap_err();
-    // What is known to have ended or to be newer is refused in an outage, too.
+    // In an outage, too, an ended DID and an outdated document are refused.
     device.rotate();
     registry.put(&device);
     judged(&verifier, &device, Some(&registry.staple(&device, NOW_S)), NOW_S).unwrap();

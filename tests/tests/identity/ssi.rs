@@ -297,7 +297,7 @@ fn asks_for_the_first_of_its_types_whether_by_certificate_or_by_messages() {
     }
 }
 
-/// What this side asks for is what it accepts: a certificate takes the place of an identity only if the
+/// A side accepts only the types that it asks for: a certificate takes the place of an identity only if the
 /// profile trusts it.
 #[test]
 fn accepts_no_certificate_without_trust_in_it() {

@@ -219,7 +219,7 @@ fn keeps_lists_only_after_all_checks() {
     assert!(old.is_missing(), "{old}");
 }
 
-/// What the verdict rests on came along, and outlives the handshake.
+/// The status that the verdict rests on came along, and outlives the handshake.
 #[test]
 fn sessions_and_cache_entries_begin_with_a_stapled_status() {
     let [issuer, device, hub] = [(); 3].map(|()| Party::new(KeyType::P256));
