@@ -29,7 +29,7 @@ enum Way {
 const WAYS: [(Way, &str); 3] =
     [(Way::Psk, "PreSharedKeyIdentity"), (Way::X509, "X509CertPath"), (Way::RawKey, "RawPublicKeyIdentity")];
 
-/// What its client sends first.
+/// The first message of Scandium's client.
 const HELLO: &[u8] = b"hello";
 
 /// The class path of the program, which is compiled once.
