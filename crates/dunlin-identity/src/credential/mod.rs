@@ -50,7 +50,7 @@ pub enum CredentialError {
     /// A member is missing or malformed.
     #[error("credential: missing or malformed member {0:?}")]
     Member(&'static str),
-    /// A context is unknown, or the first one is not that of credentials.
+    /// A context is unknown, or the first one is not the context of credentials.
     #[error("credential: unknown context {0:?}")]
     Context(String),
     /// The credential's types do not include `VerifiableCredential`.
@@ -166,7 +166,7 @@ impl Verifier {
         self.verified(provider, credential, Some(holder), lists, now)
     }
 
-    /// As [`Self::verify_with_status`], for a credential from somebody who proves to be its subject by other
+    /// As [`Self::verify_with_status`], for a credential whose presenter proves to be its subject by other
     /// means, as in a handshake: the caller must check that the presenter has a key of
     /// [`VerifiedCredential::subject`].
     ///
@@ -195,7 +195,7 @@ impl Verifier {
         Ok(VerifiedCredential { status_until, ..verified })
     }
 
-    /// Makes all checks but that of the status, without which the credential counts for nothing.
+    /// Makes all checks but the status check, without which the credential counts for nothing.
     pub(crate) fn verify_but_for_status(
         &self,
         provider: &CryptoProvider,
@@ -565,7 +565,8 @@ impl Claims {
     }
 }
 
-/// VC Data Model 2.0 §4.3: the first context is that of credentials; this program must know the others, too.
+/// VC Data Model 2.0 §4.3: the first context is the context of credentials; this program must know the
+/// others, too.
 fn check_contexts(object: &Map<String, Value>, contexts: &Contexts) -> Result<(), CredentialError> {
     let urls = texts(object.get("@context")).ok_or(CredentialError::Member("@context"))?;
     let first = urls.first().copied().unwrap_or_default();

@@ -70,7 +70,7 @@ pub enum StatusError {
         "the status list {0:?} is older than the one at hand, or of the same second without all of its bits"
     )]
     Older(String),
-    /// Another issuer than that of the credential signed the list.
+    /// Another issuer than the credential's signed the list.
     #[error("the status list {0:?} has another issuer than the credential")]
     OtherIssuer(String),
     /// The list does not have the purpose of the entry.
@@ -230,7 +230,7 @@ impl Default for Bitstring {
 }
 
 impl Bitstring {
-    /// A list of so many clear bits, rounded up to bytes.
+    /// A list of this many clear bits, rounded up to bytes.
     ///
     /// # Errors
     /// [`StatusError::Length`].
@@ -617,7 +617,7 @@ impl StatusLists {
     /// the lists of one issuer do not displace those of another.
     pub fn merge<'l>(&mut self, others: impl IntoIterator<Item = &'l StatusList>) {
         for list in others {
-            // The only refusal is that of an older list.
+            // Only an older list is refused.
             let _ = self.take(list.clone(), false);
             self.bound();
         }
@@ -670,8 +670,8 @@ impl StatusLists {
     }
 
     /// Checks the statuses of a credential, by these lists and those that its holder has `sent`, after all
-    /// checks: the newest one counts, and none of which `is_newest` says that a newer one is known. Returns
-    /// the last second for which the answer holds; `None` if there are no statuses.
+    /// checks: the newest one counts, unless `is_newest` says that a newer one is known. Returns the last
+    /// second for which the answer holds; `None` if there are no statuses.
     pub(crate) fn check(
         &self,
         sent: &[StatusList],

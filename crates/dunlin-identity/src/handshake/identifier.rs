@@ -21,7 +21,7 @@ use crate::json;
 use crate::method::dunlin::Sha256Hash;
 use crate::trust::TrustList;
 
-/// A peer that has proven a bare DID: the DID, and what the verdict rests on.
+/// A peer that has proven a bare DID: the DID, and the facts that the verdict rests on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct IdentifierIdentity {

@@ -23,7 +23,7 @@ use crate::trust::TrustList;
 /// [`dunlin::SsiMessages::Links`] alone (docs/identity.md): these credentials have no status, and the issuer
 /// signs no canonical form.
 ///
-/// It trusts what these issuers say about anybody, unless [`Self::with_peers`] names the peers.
+/// It trusts these issuers' claims about any subject, unless [`Self::with_peers`] names the peers.
 #[derive(Debug)]
 pub struct LinksVerifier {
     issuers: Vec<LinksIssuer>,

@@ -151,8 +151,8 @@ impl RegistryDocuments {
         }
     }
 
-    /// Shares what is known for good with other registries and verifiers. It belongs to the registry's
-    /// origin, whatever keys the registry has, and says nothing about the DIDs of other origins.
+    /// Shares permanent knowledge with other registries and verifiers. It belongs to the registry's origin,
+    /// whatever keys the registry has, and says nothing about the DIDs of other origins.
     #[must_use]
     pub fn with_known(self, known: Arc<Known>) -> Self {
         Self { documents: self.documents.with_known(known), ..self }
@@ -175,7 +175,7 @@ impl RegistryDocuments {
         (self.report)(accepted, other);
     }
 
-    /// Whom it believes.
+    /// The trust in the registry.
     pub fn trust(&self) -> Arc<RegistryTrust> {
         Arc::clone(&self.trust.read().unwrap_or_else(PoisonError::into_inner))
     }

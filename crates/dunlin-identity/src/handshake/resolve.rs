@@ -468,7 +468,7 @@ impl DocumentCache {
         Self { origin: origin.to_owned(), ..self }
     }
 
-    /// Shares what is known for good with others.
+    /// Shares permanent knowledge with other resolvers and verifiers.
     #[must_use]
     pub fn with_known(self, known: Arc<Known>) -> Self {
         Self { known, ..self }

@@ -39,7 +39,7 @@ pub(super) struct Subject {
 }
 
 impl Subjects {
-    /// Everybody of `did:key` and `did:jwk`.
+    /// Accepts all peers of `did:key` and `did:jwk`.
     pub(super) fn new(provider: Arc<CryptoProvider>) -> Self {
         Self { provider, resolvers: self_contained(), peers: None }
     }

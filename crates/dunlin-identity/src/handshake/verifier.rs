@@ -27,8 +27,8 @@ use crate::trust::TrustList;
 /// Verifies peers by their credentials (docs/identity.md). [`Verifiers::with`](dunlin::auth::Verifiers::with)
 /// adds it to a profile.
 ///
-/// It trusts what these issuers say about anybody, unless [`Self::with_peers`] names the peers. A credential
-/// is not bound to a host name: without such names, a client accepts every holder as its server.
+/// It trusts these issuers' claims about any subject, unless [`Self::with_peers`] names the peers. A
+/// credential is not bound to a host name: without such names, a client accepts every holder as its server.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -95,7 +95,7 @@ impl CredentialVerifier {
         Self { issuers, resolved, looked_up, subjects, status, known, waiting, asks: false }
     }
 
-    /// Shares what is known for good with other verifiers and registries.
+    /// Shares permanent knowledge with other verifiers and registries.
     #[must_use]
     pub fn with_known(self, known: Arc<Known>) -> Self {
         let verifier = Self { known, ..self };
@@ -103,7 +103,7 @@ impl CredentialVerifier {
         verifier
     }
 
-    /// Trusts these issuers, too. The resolvers have their documents, of which the latest counts: an issuer
+    /// Trusts these issuers, too. The resolvers have their documents, and the latest one counts: an issuer
     /// may change its key, and issues its credentials again then. One that is pinned to a document may not.
     #[must_use]
     pub fn with_resolved_issuers(
