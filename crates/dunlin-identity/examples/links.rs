@@ -449,8 +449,8 @@ impl BlockingTls<'_> {
         self.send_output()
     }
 
-    /// One line for each connection: that the mode was used, with whom, and the handshake's messages. `>`
-    /// marks those of this side.
+    /// One line for each connection: the mode, the peer, and the handshake's messages. `>` marks the messages
+    /// of this side.
     fn report(&self, role: &str) {
         let Some(negotiated) = self.connection.negotiated() else { return };
         let peer = negotiated.peer.as_ref().map_or_else(|| "nobody".to_owned(), ToString::to_string);

@@ -39,7 +39,7 @@ pub enum DocumentError {
     /// A DID or DID URL in the document is malformed.
     #[error("DID document, member {0:?}: {1}")]
     Did(&'static str, DidError),
-    /// The document is that of another DID, which is given.
+    /// The document belongs to another DID, which is given.
     #[error("DID document: its id is {0}, which is not the DID asked for")]
     OtherDid(Did),
     /// A key is malformed, or is a private key; the id of its verification method.
@@ -127,7 +127,7 @@ impl DidDocument {
         Self::from_value(json::read(text)?, did)
     }
 
-    /// Reads a document that says itself of which DID it is, from a file of the program.
+    /// Reads the document of the DID that it names itself, from a file of the program.
     ///
     /// # Errors
     /// Every [`DocumentError`] of a document.

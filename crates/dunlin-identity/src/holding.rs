@@ -68,8 +68,8 @@ impl Holding {
         Ok(Self { credential: shown, ..Self::of_did(signer, method) })
     }
 
-    /// The DID of this key, to show it without a credential: that of one of `documents`, of which the key is
-    /// the first under `authentication`, which peers expect; otherwise the key's `did:key`.
+    /// The DID of this key, to show it without a credential: the DID of the document whose first key under
+    /// `authentication` is this one, as peers expect; otherwise the key's `did:key`.
     ///
     /// # Errors
     /// [`HoldingError::Method`]: no `did:key` has such a key.

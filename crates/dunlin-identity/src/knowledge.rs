@@ -11,12 +11,12 @@ use dunlin::crypto::CryptoProvider;
 
 use crate::did::Did;
 
-/// The most DIDs of one origin of which [`Knowledge`] has an entry, unless the program says otherwise, so
-/// that one registry does not take the place of others. They take about 100 MiB of memory.
+/// The most DIDs of one origin in [`Knowledge`], unless the program says otherwise, so that one registry does
+/// not take the place of others. They take about 100 MiB of memory.
 pub const MAX_KNOWN_DIDS: usize = 1 << 20;
 
-/// The most status lists of one issuer of which [`Knowledge`] has an entry, so that one issuer does not take
-/// the place of others.
+/// The most status lists of one issuer in [`Knowledge`], so that one issuer does not take the place of
+/// others.
 pub const MAX_KNOWN_LISTS: usize = 4096;
 
 /// The length of a [`Record`], in bytes.

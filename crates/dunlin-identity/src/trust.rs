@@ -220,8 +220,8 @@ impl Membership {
     }
 }
 
-/// The proof of membership of a DID in a text with those of all members, one on each line: the DID, and the
-/// proof in hexadecimal digits (`dunlin did members`). `None` if there is none, or it is malformed.
+/// The proof of membership of a DID in a text with the proofs of all members, one on each line: the DID, and
+/// the proof in hexadecimal digits (`dunlin did members`). `None` if there is none, or it is malformed.
 pub fn read_membership(text: &str, did: &Did) -> Option<Vec<u8>> {
     let mut lines = text.lines().filter_map(|line| line.split_once(' '));
     let (_, proof) = lines.find(|(member, _)| *member == did.as_str())?;

@@ -127,7 +127,7 @@ fn an_earlier_document_is_refused() {
     // The operation with the earlier document is in the log for ever; the map has the new one.
     let mixed = Staple { document: before.document.clone(), ..registry.staple(&rotated(&state)) };
     assert_eq!(verify(&registry, &mixed, &state), Err(MapError::Root.into()));
-    // The path of the entry 21 has another length than that of the entry 23.
+    // The paths of the entries 21 and 23 differ in length.
     let mixed = Staple { proof: before.proof.clone(), ..mixed };
     assert_eq!(verify(&registry, &mixed, &state), Err(MapError::Path(3).into()));
     // The log still has the root that the earlier document leads to, but not as its last entry.

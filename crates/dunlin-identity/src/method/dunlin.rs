@@ -92,7 +92,7 @@ pub enum OperationError {
     Sequence {
         /// The next sequence number.
         expected: u64,
-        /// That of the operation.
+        /// The operation's sequence number.
         found: u64,
     },
     /// The operation does not follow the latest one.
@@ -273,7 +273,7 @@ impl Operation {
     /// `authentication`.
     ///
     /// # Errors
-    /// [`OperationError`], also those of [`State::create`]: an operation that it would refuse is not signed.
+    /// [`OperationError`], also from [`State::create`]: an operation that it would refuse is not signed.
     pub fn create(
         provider: &CryptoProvider,
         signer: &dyn SigningKey,
@@ -290,7 +290,7 @@ impl Operation {
     /// Signs an update to `document`, with the key that `state` is committed to.
     ///
     /// # Errors
-    /// [`OperationError`], also those of [`State::apply`]: an operation that it would refuse is not signed.
+    /// [`OperationError`], also from [`State::apply`]: an operation that it would refuse is not signed.
     pub fn update(
         provider: &CryptoProvider,
         signer: &dyn SigningKey,
@@ -307,7 +307,7 @@ impl Operation {
     /// Signs a deactivation, with the key that `state` is committed to or with the recovery key.
     ///
     /// # Errors
-    /// [`OperationError`], also those of [`State::apply`]: an operation that it would refuse is not signed.
+    /// [`OperationError`], also from [`State::apply`]: an operation that it would refuse is not signed.
     pub fn deactivate(
         provider: &CryptoProvider,
         signer: &dyn SigningKey,
@@ -363,8 +363,8 @@ impl Operation {
         Ok(json::canonical(&self.value)?)
     }
 
-    /// The hash by which the next operation names this one. It leaves out the signature, of which ECDSA lets
-    /// anybody make another valid form.
+    /// The hash by which the next operation names this one. It leaves out the signature: anyone can turn an
+    /// ECDSA signature into another valid one.
     ///
     /// # Errors
     /// [`OperationError::Canonical`], [`KeyError::Provider`].

@@ -56,7 +56,7 @@ pub enum OttError {
     /// A member of the document is missing or malformed.
     #[error("did:ott: missing or malformed member {0:?} of the document")]
     Member(&'static str),
-    /// The document is that of another DID.
+    /// The document belongs to another DID.
     #[error("did:ott: the document is that of another DID")]
     OtherDid,
     /// The document is longer than [`MAX_OTT_DOCUMENT`].

@@ -45,7 +45,7 @@ const MAX_POWER: u64 = i64::MAX as u64 / 8;
 /// How many fields a header has.
 const HEADER_FIELDS: u64 = 14;
 
-/// A vote for a block that the validator holds for final (`SIGNED_MSG_TYPE_PRECOMMIT`).
+/// A precommit vote (`SIGNED_MSG_TYPE_PRECOMMIT`).
 const PRECOMMIT: u64 = 2;
 
 /// The flag of a signature for the block; other validators are absent or have voted for none
@@ -71,7 +71,7 @@ pub enum ChainError {
     /// The header has the hash of another state than the checkpoint.
     #[error("block: its header does not commit to this checkpoint")]
     State,
-    /// The validators are not those of the header.
+    /// The validators do not match the header.
     #[error("block: its header has other validators")]
     Validators,
     /// The signatures are of another block.
@@ -446,7 +446,7 @@ impl fmt::Debug for LightBlock {
     }
 }
 
-/// Whom a verifier believes about a replicated registry: the validators of its chain. It assumes that fewer
+/// A verifier's trust in a replicated registry: the validators of its chain. The verifier assumes that fewer
 /// than a third of them, by voting power, work together against it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChainTrust {
@@ -457,9 +457,9 @@ pub struct ChainTrust {
 }
 
 impl ChainTrust {
-    /// Trusts the validators, who were those of the chain at the time `confirmed_s`, in seconds since 1970,
-    /// for 14 days ([`DEFAULT_TRUSTING_PERIOD`]). A later block that the verifier has accepted confirms its
-    /// own validators.
+    /// Trusts these validators, which the chain had at the time `confirmed_s`, in seconds since 1970, for 14
+    /// days ([`DEFAULT_TRUSTING_PERIOD`]). A later block that the verifier has accepted confirms its own
+    /// validators.
     pub fn new(chain: Chain, validators: ValidatorSet, confirmed_s: u64) -> Self {
         Self { chain, validators, confirmed_s, period_s: DEFAULT_TRUSTING_PERIOD }
     }

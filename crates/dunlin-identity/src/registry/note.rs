@@ -22,7 +22,7 @@ pub const MAX_NOTE: usize = 16 * 1024;
 /// The most signatures of a note. C2SP signed-note demands at least 16.
 pub const MAX_NOTE_SIGNATURES: usize = 64;
 
-/// The longest name of a key, in bytes: that of an origin of `did:dunlin`.
+/// The longest name of a key, in bytes: the longest origin of `did:dunlin`.
 pub const MAX_KEY_NAME: usize = 255;
 
 /// The length of the time before the signature in a cosignature.
@@ -139,7 +139,7 @@ impl NoteKey {
         }
     }
 
-    /// The name: that of a log is its origin.
+    /// The name; a log's name is its origin.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -339,8 +339,8 @@ impl Note {
     }
 
     /// Adds those signatures of `lines` that one of `keys` has made, as a witness answers (C2SP
-    /// tlog-witness), and leaves out those of other keys. The latest signature of a key replaces its others,
-    /// so that no witness takes the place of others. Returns of how many keys there is a new one.
+    /// tlog-witness), and leaves out other keys' signatures. The latest signature of a key replaces its
+    /// others, so that no witness takes the place of others. Returns the number of keys with a new signature.
     ///
     /// # Errors
     /// A line is malformed, the note becomes too long, or a signature of a known key is wrong. The note is
@@ -377,7 +377,7 @@ impl Note {
         Ok(count)
     }
 
-    /// Adds a signature, for example that of a witness.
+    /// Adds a signature, for example a witness's.
     pub fn add(&mut self, signature: NoteSignature) {
         self.signatures.push(signature);
     }
