@@ -209,7 +209,7 @@ pub struct RegistryClient {
 
 impl RegistryClient {
     /// A client of the registry whose paths are below `url`, for example `https://registry.example`. The
-    /// deadline of `https` is that of each operation of this client, with all its requests to all nodes. Only
+    /// deadline of `https` applies to each operation of this client, with all its requests to all nodes. Only
     /// a new operation of a replicated registry has more time, [`SUBMIT_TIME`] for each node.
     ///
     /// # Errors
@@ -221,7 +221,7 @@ impl RegistryClient {
         documents: Arc<RegistryDocuments>,
     ) -> Result<Self, HttpsError> {
         let deadline = https.deadline();
-        // The time of each request is within that of the operation.
+        // The time of each request is within the operation's time.
         let https = https.with_deadline(deadline.max(SUBMIT_TIME)).with_max_content(MAX_ANSWER);
         let now = || Seconds::try_from(SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default().as_secs());
         Ok(Self {
@@ -469,7 +469,8 @@ impl RegistryClient {
         }
     }
 
-    /// Verifies that the log of a checkpoint begins with that of the largest one that this side has accepted.
+    /// Verifies that the log of a checkpoint begins with the log of the largest one that this side has
+    /// accepted.
     async fn follow(
         &self,
         node: &str,

@@ -1,5 +1,5 @@
-//! Looks up the documents of peers while their handshakes wait: those of `did:dunlin` in registries, those of
-//! `did:web` on web servers.
+//! Looks up the documents of peers while their handshakes wait: documents of `did:dunlin` in registries, and
+//! of `did:web` on web servers.
 //!
 //! Only the handshake that asks waits, and for a limited time. A verifier asks last: after the proof that the
 //! peer sends along, and after what this side has learnt before. About one DID, one request at a time is
@@ -38,7 +38,7 @@ use crate::client::{ClientError, RegistryClient};
 /// How long a look-up may take, unless the program says otherwise: half of a handshake's usual time.
 pub const LOOK_UP_TIME: Duration = Duration::from_secs(5);
 
-/// How long the look-ups for one handshake may take together: those of the issuer and of the peer.
+/// How long the look-ups of the issuer and of the peer may take together, for one handshake.
 const ALL_LOOK_UPS: Duration = Duration::from_secs(6);
 
 /// How long a failure serves those who ask again.
@@ -113,7 +113,7 @@ pub struct WebDocuments {
 }
 
 impl WebDocuments {
-    /// A client of web servers, which its connector authenticates. Its deadline is that of a look-up.
+    /// A client of web servers, which its connector authenticates. Its deadline applies to each look-up.
     pub fn new(provider: Arc<CryptoProvider>, https: HttpsClient) -> Self {
         let known = DocumentCache::new(provider, vec![DidMethod::WEB], LOOK_UP_AGE);
         Self { https: https.with_max_content(MAX_JSON), known: Arc::new(known) }
@@ -170,7 +170,7 @@ impl LookUps {
     /// Looks a DID up. The resolvers know the result.
     ///
     /// # Errors
-    /// [`LookUpError`]; of several registries that of the last one to answer.
+    /// [`LookUpError`]; with several registries, the error of the last one to answer.
     pub async fn look_up(&self, did: &Did) -> Result<(), LookUpError> {
         self.shared(did, async || {
             let _place = self.places.try_acquire().map_err(|_| LookUpError::Busy)?;

@@ -462,7 +462,7 @@ async fn operations_wait_only_if_they_are_valid_now() {
     }
 }
 
-/// Anybody may ask for the height at any time, by CometBFT's RPC (`abci_info`).
+/// Any client may ask for the height at any time, by CometBFT's RPC (`abci_info`).
 #[tokio::test]
 async fn a_question_for_the_height_leaves_the_decided_block() {
     let place = place();

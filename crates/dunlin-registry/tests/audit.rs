@@ -103,7 +103,8 @@ fn a_damaged_database_is_noticed() {
     }
 }
 
-/// Who can write to the store of backups could add what changes later writes, although all rows are right.
+/// An attacker that can write to the store of backups could add tables or triggers that change later writes,
+/// although all rows are right.
 #[test]
 fn a_database_with_other_tables_or_triggers_is_noticed() {
     let place = Place::new();

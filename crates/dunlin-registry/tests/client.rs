@@ -41,7 +41,7 @@ use tokio::net::TcpListener;
 
 const NOW_S: i64 = NOW as i64;
 
-/// Whom the verifiers of the place's registry believe.
+/// The trust of the place's verifiers in its registry.
 fn trust(place: &Place) -> RegistryTrust {
     let [log, witness] = signers(place).map(|signer| signer.key().clone());
     RegistryTrust::new(log, vec![witness]).unwrap()
@@ -188,7 +188,7 @@ async fn a_silent_registry_is_left_at_the_deadline() {
     let https = HttpsClient::new(tls.connector).with_deadline(Duration::from_secs(5));
     let client = RegistryClient::new(place.provider.clone(), &url, https, documents).unwrap();
     let refused = client.checkpoint().await.unwrap_err();
-    // The deadline of the request and that of the client are the same moment.
+    // The deadlines of the request and of the client are the same moment.
     let is_late = matches!(refused, ClientError::Late { .. } | ClientError::Https(HttpsError::Late { .. }));
     let text = refused.to_string();
     assert!(

@@ -180,7 +180,7 @@ async fn creations_leave_the_room_of_other_dids() {
     assert_eq!(client.post(update).await.status, 503);
 }
 
-/// Strangers' creations use up the rate of all hosts, but not that of a DID.
+/// Strangers' creations use up the rate of all hosts, but not a DID's own rate.
 #[tokio::test]
 async fn a_did_has_a_rate_of_its_own() {
     let site = Site::new(Limits { all_writes_per_minute: 1, ..Limits::default() }).await;

@@ -1,4 +1,4 @@
-//! Copies of a registry: the log as files for everybody, and backups for its operator.
+//! Copies of a registry: the log as public files, and backups for its operator.
 
 use std::fs;
 use std::io::Write;
@@ -80,7 +80,7 @@ fn write_copy(path: &Path, into: &Path) -> Result<(), RegistryError> {
 /// it.
 ///
 /// # Errors
-/// [`RegistryError::OldBackup`], those of [`audit`]; the file `path` exists or cannot be written.
+/// [`RegistryError::OldBackup`], the errors of [`audit`]; the file `path` exists or cannot be written.
 pub fn restore(
     provider: &CryptoProvider,
     copy: &Path,

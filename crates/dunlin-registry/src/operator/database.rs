@@ -25,9 +25,9 @@ const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// `entry` and `tile` are the log, `did` and `document` the state, and `history` has the entry of each
 /// operation, by the DID's place in the state map and the number among the DID's operations. A document stays
-/// when a newer one replaces it, because a reader may still answer from an earlier checkpoint. `room` is what
-/// is reserved for further operations of the DID, in bytes, and `time` that of the latest one, in seconds
-/// since 1970.
+/// when a newer one replaces it, because a reader may still answer from an earlier checkpoint. `room` is the
+/// space reserved for further operations of the DID, in bytes, and `time` the time of the latest one, in
+/// seconds since 1970.
 const SCHEMA: &str = "
 CREATE TABLE setting (name TEXT NOT NULL PRIMARY KEY, value TEXT NOT NULL) STRICT;
 CREATE TABLE entry (number INTEGER NOT NULL PRIMARY KEY, content BLOB NOT NULL) STRICT;
@@ -232,7 +232,7 @@ pub(crate) fn did_from(
     Ok(row.optional()?)
 }
 
-/// The DIDs whose latest entry has this number or a later one, at most so many.
+/// The DIDs whose latest entry has this number or a later one, at most `most` of them.
 pub(crate) fn dids_since(
     connection: &Connection,
     number: u64,

@@ -25,7 +25,7 @@ pub enum RegistryError {
     /// Too many operations wait for the disk.
     #[error("the registry is busy: submit the operation again later")]
     Busy,
-    /// The log has reached its limit, or the database that of its server.
+    /// The log has reached its limit, or the database its server's limit.
     #[error("the registry is full: it accepts only deactivations, and one more update of each DID")]
     Full,
     /// The writer has ended, because the registry was closed or its database failed.

@@ -26,7 +26,7 @@ use crate::operator::writer::{
 /// A registry signs its checkpoint again after this time without an operation, so that it stays fresh.
 pub const DEFAULT_REFRESH: Duration = Duration::from_secs(600);
 
-/// Who a registry is, and what it works with.
+/// The identity of a registry, and its settings.
 #[derive(Clone)]
 pub struct Settings {
     /// Hashes, verifies and signs.

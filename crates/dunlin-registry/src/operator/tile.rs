@@ -40,7 +40,7 @@ impl Tile {
         Some(Self { kind, number, width })
     }
 
-    /// All tiles and entry bundles of a log with this size, those of the entries first.
+    /// All tiles and entry bundles of a log with this size, the entry bundles first.
     pub fn all(size: u64) -> impl Iterator<Item = Self> {
         let kinds = std::iter::once((TileKind::Entries, size));
         let levels = (0..8).map(move |level: u8| (TileKind::Hashes(level), size >> (8 * u32::from(level))));

@@ -36,7 +36,7 @@ pub const MAX_CREATIONS: usize = MAX_QUEUE / 2;
 /// an update can have longer keys, and a deactivation takes about 600.
 pub const ROOM_MARGIN: u64 = 2048;
 
-/// A DID that has not changed for so many seconds may change, whatever limits others have used up: 10
+/// A DID that has not changed for this many seconds may change, whatever limits other DIDs have used up: 10
 /// minutes.
 pub const OWN_INTERVAL: u64 = 600;
 
@@ -435,8 +435,7 @@ fn left(kind: OperationKind, room: Room, had: u64, length: u64) -> Result<u64, R
     }
 }
 
-/// How many hashes the path of the last entry may have, in a log of which it has this number: two more than
-/// the mean.
+/// The most hashes in the path of a log's last entry, which has this number: two more than the mean.
 const fn longest_path(last: u64) -> u32 {
     2 + (u64::BITS - last.leading_zeros()) / 2
 }
@@ -500,8 +499,8 @@ impl<'t> Append<'t> {
     }
 
     /// Appends the root of the state map after the operations, if there are any, and writes the partial
-    /// tiles. The root comes again as long as its path, which all staples contain, is long: the number of
-    /// hashes is that of ones in the binary number of the entry.
+    /// tiles. The root comes again as long as its path, which all staples contain, is long: the path has one
+    /// hash for each 1 in the binary number of the entry.
     pub(crate) fn finish(&mut self) -> Result<(), RegistryError> {
         while self.size() > self.begin {
             let last = self.root()?;

@@ -44,7 +44,7 @@ pub(crate) fn provider() -> Arc<CryptoProvider> {
     Arc::new(dunlin_awslc::provider())
 }
 
-/// Somebody who issues credentials.
+/// An issuer of credentials.
 pub(crate) struct Operator {
     pub(crate) key: Arc<dyn SigningKey>,
     pub(crate) document: DidDocument,

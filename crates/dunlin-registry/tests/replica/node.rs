@@ -260,7 +260,7 @@ impl Net {
         answer["result"].clone()
     }
 
-    /// The text of a node's checkpoint, of which its state has the hash.
+    /// The text of a node's checkpoint, whose hash is in its state.
     pub(crate) async fn text(&self, number: usize) -> String {
         let checkpoint = self.get(number, "/checkpoint").await;
         SignedCheckpoint::read(&checkpoint).unwrap().checkpoint().to_string()

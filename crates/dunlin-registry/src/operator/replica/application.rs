@@ -20,8 +20,8 @@ const REFUSED: u64 = 1;
 const ACCEPT: u64 = 1;
 const REJECT: u64 = 2;
 
-/// The numbers of an exception, of which CometBFT ends, and of requests (`Request`); an answer has the number
-/// of its request plus 1.
+/// The numbers of an exception, which ends CometBFT, and of requests (`Request`); an answer has the number of
+/// its request plus 1.
 const EXCEPTION: u64 = 1;
 const ECHO: u64 = 1;
 const FLUSH: u64 = 2;

@@ -17,8 +17,8 @@ const MAX_HOSTS: usize = 16 * 1024;
 /// 65,536 networks of 64 bits.
 const SITE_HOSTS: u32 = 4;
 
-/// The host of an address: an IPv4 address, or the first 64 bits of an IPv6 address, of which a client has
-/// all others.
+/// The host of an address: an IPv4 address, or the first 64 bits of an IPv6 address, since a client has all
+/// the other bits.
 pub(super) fn host(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V4(address) => address.into(),

@@ -85,7 +85,7 @@ pub enum Admission {
     /// All.
     #[default]
     Open,
-    /// Those that the function admits. A request waits for it, so it must not block.
+    /// The DIDs that the function admits. A request waits for the function, so it must not block.
     Listed(Arc<dyn Fn(&Did) -> bool + Send + Sync>),
 }
 
@@ -138,7 +138,7 @@ pub trait Source: Deref<Target = Arc<Reader>> + Send + Sync + 'static {
     /// Waits until it takes no operations any more.
     fn ended(&self) -> impl Future<Output = ()> + Send;
 
-    /// Whose signatures checkpoints have, for people: what each signs as, and its key or name.
+    /// The signers of checkpoints, for people: each signer's role, and its key or name.
     fn signers(&self) -> Vec<(&'static str, String)>;
 }
 
@@ -216,8 +216,8 @@ pub async fn serve<S: Source>(
     listen(Arc::new(Interface(registry)), socket, acceptor, limits, stop).await
 }
 
-/// Serves a watch, which answers `add-checkpoint` (C2SP tlog-witness), as [`serve`] does a registry. Of the
-/// limits, those of connections and of a host's operations hold, each request being one.
+/// Serves a watch, which answers `add-checkpoint` (C2SP tlog-witness), as [`serve`] does a registry. The
+/// limits of connections and of a host's operations hold; each request counts as an operation.
 ///
 /// # Errors
 /// The socket has no address.

@@ -71,7 +71,7 @@ pub enum WatchError {
     /// The registry has not signed the checkpoint, or it is malformed.
     #[error("{0}")]
     Checkpoint(#[from] CheckpointError),
-    /// The registry answers with entries that are not those of the checkpoint.
+    /// The registry answers with entries that do not belong to the checkpoint.
     #[error("the registry's entries are not those of its checkpoint of {0} entries: ask again")]
     OtherEntries(u64),
     /// The registry has signed another history than the one on the disk.
@@ -113,7 +113,7 @@ impl WatchError {
     }
 }
 
-/// Who a watch is, and what it works with.
+/// The identity of a watch, and its settings.
 #[derive(Clone)]
 pub struct WatchSettings {
     /// Hashes, verifies and signs.
