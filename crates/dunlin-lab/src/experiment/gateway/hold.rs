@@ -2,7 +2,7 @@
 //!
 //! The clients of TLS are tasks of one runtime, those of DTLS associations of the engine over one socket,
 //! each with an address of its own. The plain server has a thread with a table of open files of its own,
-//! since the limit on them is that of a table.
+//! since the limit on open files is for each table.
 
 use std::fmt::Display;
 use std::io;

@@ -75,7 +75,7 @@ pub(super) async fn shaken(
     shaken_with(None, target, config).await
 }
 
-/// The same, whose kernel keeps so many bytes until the client reads them.
+/// As `shaken`, with a receive buffer of `room` bytes.
 pub(super) async fn shaken_with(
     room: Option<u32>,
     target: &Target,

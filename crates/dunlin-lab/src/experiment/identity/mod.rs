@@ -50,7 +50,7 @@ const QUICK_DELAYS_MS: [u32; 1] = [5];
 const NETWORK_RUNS: u32 = 100;
 /// The types of keys: those of the paper, and a post-quantum one.
 const KEY_TYPES: [KeyType; 4] = [KeyType::Rsa2048, KeyType::P256, KeyType::Ed25519, KeyType::MlDsa44];
-/// Those of the registry's DIDs: ML-DSA does not sign its operations.
+/// The types of keys of the registry's DIDs: ML-DSA does not sign its operations.
 const NETWORK_KEY_TYPES: [KeyType; 3] = [KeyType::Rsa2048, KeyType::P256, KeyType::Ed25519];
 /// The percentiles of figures 4 and 5.
 const PERCENTILES: [usize; 7] = [1, 5, 25, 50, 75, 95, 99];

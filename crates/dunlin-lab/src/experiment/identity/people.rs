@@ -64,7 +64,7 @@ pub(super) struct Holder {
     credentials: Vec<(Form, Vec<u8>)>,
 }
 
-/// Somebody with a key and a DID.
+/// A party with a key and a DID.
 struct Party {
     pair: KeyPair,
     key: Arc<dyn SigningKey>,
