@@ -60,7 +60,7 @@ fn public(key: &Arc<dyn SigningKey>) -> PublicKey {
     PublicKey::from_spki(key.public_key()).unwrap()
 }
 
-/// Somebody with a DID.
+/// A party with a DID.
 struct Party {
     key: Arc<dyn SigningKey>,
     document: DidDocument,
@@ -496,7 +496,7 @@ fn accepts_a_pinned_document_of_did_dunlin() {
     assert_eq!(not_pinned(&did.to_string(), &other.document), ResolveError::NotPinned(did.clone()));
     let hash = pin(&device).split_once(' ').unwrap().1.to_owned();
     assert_eq!(not_pinned(&format!("{did} {hash}"), &other.document), ResolveError::NotPinned(did.clone()));
-    // A document that somebody has made up for the DID.
+    // A made-up document for the DID.
     let mut forged = device.document.value().clone();
     forged["id"] = did.as_str().into();
     let forged = serde_json::to_string(&forged).unwrap().replace(device.did().as_str(), did.as_str());

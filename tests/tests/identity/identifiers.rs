@@ -34,7 +34,7 @@ use crate::wallet::{DID, TRANSPORTS, VC, negotiated, negotiated_over, types};
 const NOW_S: Seconds = 1_767_225_600;
 const X509: CertificateType = CertificateType::X509;
 
-/// Somebody with a DID, whose key is that of a leaf.
+/// A party with a DID, whose key is a leaf's.
 struct Party {
     key: Arc<dyn SigningKey>,
     document: DidDocument,

@@ -123,8 +123,8 @@ fn a_replaced_key_and_an_ended_did_stay_known_however_many_others_follow() {
     assert_eq!(refusal, ResolveError::Deactivated(ended.did().clone()).into());
 }
 
-/// Anybody can show the public proof of a DID. It costs no look-up and leaves nothing here, unless the DID is
-/// on the list.
+/// Any peer can show the public proof of a DID. It costs no look-up and leaves nothing here, unless the DID
+/// is on the list.
 #[test]
 fn strangers_cost_no_look_up_and_leave_nothing() {
     let (mut registry, member, stranger) = (Registry::new(), Holder::new(), Holder::new());

@@ -114,8 +114,8 @@ fn flights(
     ([&pair.client, &pair.server].map(|end| end.negotiated().unwrap().clone()), messages)
 }
 
-/// Who shows what: the server's flight, the client's, and the types of identity that the client and the
-/// server learn.
+/// The identities that the sides show: the server's flight, the client's, and the types of identity that the
+/// client and the server learn.
 struct Case {
     what: &'static str,
     client: ProfileBuilder,

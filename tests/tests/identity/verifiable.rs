@@ -154,7 +154,7 @@ fn prefers_the_credential_whose_issuer_the_peer_names() {
     }
 }
 
-/// The handshake is that of any other certificate: after a HelloRetryRequest, compressed, and over datagrams.
+/// The handshake is as with any other certificate: after a HelloRetryRequest, compressed, and over datagrams.
 #[test]
 fn works_after_a_retry_compressed_and_over_datagrams() {
     let wallet = || Arc::new(Wallet::asking_for_proofs());

@@ -141,8 +141,7 @@ fn a_holding_takes_the_lists_of_its_credential() {
     assert_eq!(long, StatusError::Staple.into());
 }
 
-/// An abbreviated handshake carries no list, and ends when a newer one that anybody sends revokes the
-/// credential.
+/// An abbreviated handshake carries no list, and ends when a newer one from any peer revokes the credential.
 #[test]
 fn a_cached_credential_needs_no_list() {
     let (issuer, device, hub) =

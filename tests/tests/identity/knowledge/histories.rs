@@ -170,7 +170,7 @@ impl World {
         self.registry.put_document(self.issuer.document(), sequence, true);
     }
 
-    /// The proof of a holder, with that of its membership.
+    /// The proof of a holder, with the proof of its membership.
     fn staple(&self, holder: usize) -> Staple {
         let holder = &self.holders[holder];
         let proof = |members: &Members| members.proof(&awslc(), holder.did());
@@ -479,7 +479,7 @@ struct Facts {
     answered: Seconds,
 }
 
-/// How often what has happened, so that the histories say something.
+/// Counts of the events, so that the histories say something.
 #[derive(Debug, Default)]
 struct Tally {
     accepted: usize,
