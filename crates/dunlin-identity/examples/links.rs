@@ -392,7 +392,7 @@ struct BlockingTls<'p> {
 }
 
 impl BlockingTls<'_> {
-    /// Sends what the connection has to send.
+    /// Sends the connection's pending output.
     fn send_output(&mut self) -> Result<(), Failure> {
         while !self.connection.transmit().is_empty() {
             let sent = self.tcp.write(self.connection.transmit())?;
@@ -430,7 +430,7 @@ impl BlockingTls<'_> {
         Ok(())
     }
 
-    /// Runs the handshake, says what was used, sends the greeting, and waits for data.
+    /// Runs the handshake, reports the mode, sends the greeting, and waits for data.
     fn talk(mut self, role: &str) -> Result<(), Failure> {
         self.tcp.set_read_timeout(Some(SILENCE))?;
         self.progress()?;

@@ -43,7 +43,7 @@ impl Did {
         self.text.get(4..4 + self.method).unwrap_or_default()
     }
 
-    /// The method-specific identifier: what follows the second colon.
+    /// The method-specific identifier: the text after the second colon.
     pub fn identifier(&self) -> &str {
         self.text.get(5 + self.method..).unwrap_or_default()
     }

@@ -1,4 +1,4 @@
-//! DID documents (W3C DID Core §5): verification methods and who may use them for what.
+//! DID documents (W3C DID Core §5): verification methods, and the relationships for which each may be used.
 
 use alloc::string::{String, ToString};
 use alloc::sync::Arc;

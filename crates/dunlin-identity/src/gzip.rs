@@ -99,7 +99,7 @@ fn after_header(member: &[u8]) -> Option<&[u8]> {
     Some(rest)
 }
 
-/// The content of a member, of at most `room` bytes, and what follows its compressed data.
+/// The content of a member, of at most `room` bytes, and the rest after its compressed data.
 fn inflate_member(data: &[u8], room: usize, limit: usize) -> Result<(Vec<u8>, &[u8]), GzipError> {
     const FIRST: usize = 4096;
     let (mut content, mut written, mut rest) = (vec![0; FIRST.min(room)], 0, data);

@@ -1,4 +1,4 @@
-//! Checkpoints of replicated registries: the blocks that prove them, and what a verifier refuses.
+//! Checkpoints of replicated registries: the blocks that prove them, and a verifier's refusals.
 //! dunlin-registry's tests have blocks of CometBFT.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may fail")]

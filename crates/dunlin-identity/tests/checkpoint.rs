@@ -1,4 +1,4 @@
-//! Signed notes and checkpoints: a note of another implementation, and what a verifier refuses.
+//! Signed notes and checkpoints: a note of another implementation, and a verifier's refusals.
 
 #![allow(clippy::unwrap_used, reason = "a test may fail")]
 

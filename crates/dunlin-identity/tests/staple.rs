@@ -1,4 +1,4 @@
-//! Staples: what a peer believes about a DID that sends its proof along, and what it refuses.
+//! Staples: a verifier's verdicts on DIDs whose proofs come along.
 
 #![allow(clippy::unwrap_used, reason = "a test may fail")]
 

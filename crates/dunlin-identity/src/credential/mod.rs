@@ -106,7 +106,7 @@ pub struct VerifiedCredential {
     pub statuses: Vec<StatusEntry>,
     /// The first second in which the credential is valid; `None` if it does not say.
     pub valid_from: Option<Seconds>,
-    /// The last second in which the credential and what secures it (its proof or JWT) are valid; `None` if
+    /// The last second in which the credential and its securing mechanism (proof or JWT) are valid; `None` if
     /// neither expires.
     pub valid_until: Option<Seconds>,
     /// The last second in which the status lists behind the verdict are fresh; `None` if the credential has

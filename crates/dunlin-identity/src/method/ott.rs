@@ -202,7 +202,7 @@ impl OttMessage {
         &self.document
     }
 
-    /// The message for the ledger, with what the public implementation appends.
+    /// The message for the ledger, with the public implementation's padding.
     ///
     /// # Errors
     /// [`OttError::LongDocument`].

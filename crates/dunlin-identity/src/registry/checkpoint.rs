@@ -501,9 +501,9 @@ impl RegistryTrust {
         }
     }
 
-    /// Reads a file with whom to believe: the genesis file of a chain in JSON ([`ChainTrust::from_genesis`]),
-    /// or the keys of a registry ([`Self::read`]). `now_s` is in seconds since 1970: by giving the file now,
-    /// its reader confirms that the validators are still those.
+    /// Reads the trust from a file: the genesis file of a chain in JSON ([`ChainTrust::from_genesis`]), or
+    /// the keys of a registry ([`Self::read`]). `now_s` is in seconds since 1970: by giving the file now, its
+    /// reader confirms that the validators are still those.
     ///
     /// # Errors
     /// [`TrustTextError`].
