@@ -1,4 +1,4 @@
-//! Audits, and copies: exports, backups and what can be restored from them.
+//! Audits, and copies: exports, backups and the registries restored from them.
 
 #![allow(clippy::unwrap_used, reason = "a test may fail")]
 

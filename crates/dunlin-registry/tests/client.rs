@@ -1,4 +1,4 @@
-//! The client of a registry: what it believes, and what it refuses of false nodes.
+//! The client of a registry: the answers that it believes, and its refusals of false nodes.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may fail")]
 

@@ -243,7 +243,7 @@ fn root_of(path: &Path) -> PathBuf {
     path.with_extension("pem")
 }
 
-/// A process that serves, and what its clients need.
+/// A process that serves, and the configuration of its clients.
 struct Served {
     child: Child,
     port: u16,

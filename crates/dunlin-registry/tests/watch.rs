@@ -68,7 +68,7 @@ fn trust(place: &Place) -> RegistryTrust {
     RegistryTrust::new(log, vec![witness]).unwrap().with_watches(vec![watch_key(place)], 1).unwrap()
 }
 
-/// A watch that runs, and what reaches it.
+/// A running watch, with its address and a connector to it.
 struct Running {
     url: String,
     connector: TlsConnector,

@@ -63,8 +63,8 @@ pub fn backup(path: &Path, copy: &Path) -> Result<(), RegistryError> {
     database::persist(file, copy)
 }
 
-/// Writes what a reader of the database sees, also what SQLite has not yet moved into its main file, into an
-/// empty file.
+/// Writes the database as a reader sees it into an empty file, also the pages that SQLite has not yet moved
+/// into its main file.
 fn write_copy(path: &Path, into: &Path) -> Result<(), RegistryError> {
     let name = into.to_str().ok_or_else(|| RegistryError::File {
         path: into.display().to_string(),

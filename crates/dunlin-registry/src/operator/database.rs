@@ -250,7 +250,8 @@ pub(crate) fn bundle_length(connection: &Connection, first: u64, end: u64) -> Re
     Ok(unsigned(statement.query_row((signed(first), signed(end)), |row| row.get(0))?))
 }
 
-/// How many bytes the database takes on the disk, with what SQLite has not yet moved into its main file.
+/// How many bytes the database takes on the disk, with the pages that SQLite has not yet moved into its main
+/// file.
 pub(crate) fn size_on_disk(path: &Path) -> Result<u64, RegistryError> {
     let main = std::fs::metadata(path).map_err(|error| RegistryError::file(path, &error))?;
     let wal = std::fs::metadata(beside(path, "-wal")).map_or(0, |wal| wal.len());

@@ -98,7 +98,7 @@ pub enum RegistryError {
     /// The CometBFT node of a replica cannot be asked, or does not take the operation; the reason.
     #[error("the CometBFT node of this replica: {0}; submit the operation again later")]
     Node(String),
-    /// CometBFT has sent a request that does not fit what came before; what is wrong.
+    /// CometBFT has sent a request that does not fit the earlier ones; the fault.
     #[error("a request of CometBFT does not fit this replica: {0}")]
     Request(&'static str),
 }

@@ -1,4 +1,4 @@
-//! A registry: what submits operations and answers questions.
+//! A registry, which takes operations and answers questions.
 
 use std::fmt;
 use std::fs::File;

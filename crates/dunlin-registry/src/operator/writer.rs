@@ -46,8 +46,8 @@ pub(crate) fn is_own(kind: OperationKind, before: Option<&Stored>, now_s: u64) -
         && before.is_some_and(|stored| now_s >= stored.time_s.saturating_add(OWN_INTERVAL))
 }
 
-/// The bytes that a creation of this length takes, with what it reserves for an update and a deactivation of
-/// its DID.
+/// The bytes that a creation of this length takes, with the space that it reserves for an update and a
+/// deactivation of its DID.
 pub(crate) const fn with_room(creation: u64) -> u64 {
     creation.saturating_mul(2).saturating_add(ROOM_MARGIN)
 }
@@ -67,11 +67,11 @@ pub type Answer = Box<dyn FnOnce(Result<Receipt, RegistryError>) + Send>;
 pub enum Room {
     /// The log has room for all.
     Free,
-    /// Only what is reserved for the operation's DID is left.
+    /// Only the space reserved for the operation's DID is left.
     Reserved,
 }
 
-/// An operation, and what to do with the answer.
+/// An operation, and the callback for its answer.
 pub(crate) struct Submission {
     pub(crate) operation: Operation,
     pub(crate) room: Room,
@@ -145,7 +145,7 @@ impl Keys {
         log.key().name()
     }
 
-    /// The keys as log, one on each line: what the database notes of them ([`KEY`]).
+    /// The keys as log, one on each line, as the database notes them ([`KEY`]).
     pub(crate) fn logs(&self) -> String {
         self.all().map(|[log, _]| log.key().to_string()).collect::<Vec<_>>().join("\n")
     }
@@ -281,7 +281,8 @@ impl Writer {
         if self.signed_s > latest { 0 } else { self.signed_s }
     }
 
-    /// Commits what is valid in the batch and answers all of it. Returns whether the writer can go on.
+    /// Commits the valid operations of the batch, and answers all of them. Returns whether the writer can go
+    /// on.
     fn write(&mut self, batch: Vec<Submission>) -> bool {
         let split = |Submission { operation, room, answer }| ((operation, room), answer);
         let (operations, answers): (Vec<_>, Vec<_>) = batch.into_iter().map(split).unzip();

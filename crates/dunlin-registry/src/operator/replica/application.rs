@@ -150,7 +150,7 @@ impl Replica {
         }
     }
 
-    /// Leaves out of a proposal what would not be valid, and what exceeds the block's limits.
+    /// Leaves out of a proposal the operations that would not be valid, or that exceed the block's limits.
     fn propose(&self, request: &Message<'_>) -> Result<MessageWriter, RegistryError> {
         let (mut room, mut operations) = (request.number(1)?, Vec::new());
         for operation in request.all(2)?.into_iter().take(MAX_OPERATIONS) {

@@ -1,5 +1,5 @@
-//! The state machine between two blocks: what CometBFT decides goes into a transaction, which ends when
-//! CometBFT says so.
+//! The state machine between two blocks: a block that CometBFT has decided goes into a transaction, which
+//! ends when CometBFT says so.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use crate::operator::error::RegistryError;
 use crate::operator::reader::Snapshot;
 use crate::operator::writer::{Append, Head, Receipt, Room, is_own, with_room};
 
-/// When the operations of the log take this many bytes, with what is reserved for its DIDs, only
+/// When the operations of the log take this many bytes, with the space reserved for its DIDs, only
 /// deactivations and one more update of each DID are valid: the log can never become shorter.
 pub const MAX_LOG: u64 = 8 << 30;
 
@@ -120,7 +120,7 @@ pub(super) fn rows() -> Result<impl Iterator<Item = (&'static str, u64)>, Regist
     Ok([(HEIGHT, 0)].into_iter().chain(grown.rows()).chain(Bounds::read(&Value::Null)?.rows()))
 }
 
-/// An operation in a block: the hash of its text, and what has become of it.
+/// An operation in a block: the hash of its text, and its result.
 pub(super) type Applied = (Sha256Hash, Result<Receipt, RegistryError>);
 
 /// The latest state after a block. The block's transaction is open.

@@ -72,7 +72,7 @@ pub struct Limits {
     /// that have not changed for [`OWN_INTERVAL`](crate::OWN_INTERVAL): holders must never wait for
     /// strangers.
     pub all_writes_per_minute: u32,
-    /// When the database takes this many bytes, with what is reserved for each DID, the server accepts only
+    /// When the database takes this many bytes, with the space reserved for each DID, the server accepts only
     /// deactivations, and one more update of each DID: the log can never become shorter.
     pub database: u64,
     /// Which DIDs may be created.

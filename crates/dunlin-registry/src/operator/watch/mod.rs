@@ -54,7 +54,7 @@ pub enum WatchError {
     /// The registry cannot be reached over HTTPS.
     #[error("{0}")]
     Https(#[from] HttpsError),
-    /// The registry does not have what was asked for; the status.
+    /// The registry does not have the requested content; the status.
     #[error("{url}: status {status}")]
     Refused {
         /// The URL of the request.
