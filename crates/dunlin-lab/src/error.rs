@@ -1,4 +1,4 @@
-//! The error of the lab: what failed, why, and what to do.
+//! The error of the lab: the failed operation, the reason, and advice.
 
 use std::fmt::{self, Display};
 

@@ -1,4 +1,4 @@
-//! Many clients that stay for minutes, with fixed traffic, and what attackers do to them meanwhile.
+//! Many clients that stay for minutes, with fixed traffic, also during attacks.
 //!
 //! The clients of TLS are tasks of one runtime, those of DTLS associations of the engine over one socket,
 //! each with an address of its own. The plain server has a thread with a table of open files of its own,

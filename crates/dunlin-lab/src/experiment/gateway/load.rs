@@ -116,7 +116,7 @@ pub(super) async fn close(mut tls: TlsStream<TcpStream>) {
     let _ = timeout(PATIENCE, ended).await;
 }
 
-/// Runs clients until all have ended; returns what they return, or the first error.
+/// Runs clients until all have ended; returns their results, or the first error.
 pub(super) async fn all<T: Send + 'static>(
     clients: impl IntoIterator<Item = impl Future<Output = Result<T, Error>> + Send + 'static>,
 ) -> Result<Vec<T>, Error> {

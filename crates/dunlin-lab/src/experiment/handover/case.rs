@@ -162,7 +162,7 @@ impl Talk {
 
 /// The talk of the experiment.
 pub(super) const TALK: Talk = Talk { messages: 600, period: Duration::from_secs(10) };
-/// A handshake alone, with what both sides send after it of their own accord.
+/// A handshake alone, with the messages that both sides send after it of their own accord.
 pub(super) const HANDSHAKE: Talk = Talk { messages: 0, ..TALK };
 
 /// The path between client and server, and its changes.
