@@ -1,4 +1,5 @@
-//! The independent decoder of DTLS 1.3 in Python (`tests/data/dtls13/decoder.py`), and what its tests share.
+//! The independent decoder of DTLS 1.3 in Python (`tests/data/dtls13/decoder.py`), and the common code of its
+//! tests.
 
 use std::fmt::Write as _;
 use std::process::Command;

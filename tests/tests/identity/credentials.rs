@@ -1,5 +1,5 @@
-//! Handshakes with verifiable credentials and the verifier of `dunlin-identity`: what it accepts, and the
-//! alert for each refusal.
+//! Handshakes with verifiable credentials and the verifier of `dunlin-identity`: the accepted credentials,
+//! and the alert for each refusal.
 
 mod kept;
 mod members;
@@ -396,7 +396,7 @@ fn refuses_the_credential_of_somebody_else() {
     refused(&thief.claims(&unnamed), || issuer.verifier(), Alert::BAD_CERTIFICATE, "credentialSubject");
 }
 
-/// Rule 1: what was asked for is what is accepted.
+/// Rule 1: a side accepts only what it has asked for.
 #[test]
 fn refuses_a_did_and_other_bytes_where_it_asked_for_a_credential() {
     let (issuer, device) = (Party::new(KeyType::P256), Party::new(KeyType::P256));

@@ -1,5 +1,5 @@
 //! Handshakes with the verifiers of `dunlin-identity` in messages of their own: every mode of the paper with
-//! each of its types of keys, and what the verifier of bare DIDs accepts.
+//! each of its types of keys, and the verdicts of the verifier of bare DIDs.
 
 use std::sync::Arc;
 

@@ -55,7 +55,7 @@ impl Side {
         Self { documents: Arc::new(documents), known }
     }
 
-    /// After a restart: what is known has been in a store.
+    /// After a restart: the knowledge has been in a store.
     fn restarted(&self, registry: &Registry) -> Self {
         let records = self.known.records().into_iter().map(|record| {
             let bytes: [u8; RECORD_LEN] = record.to_bytes();
@@ -85,7 +85,7 @@ fn list<'h>(holders: impl IntoIterator<Item = &'h Holder>) -> TrustList {
     TrustList::new(holders.into_iter().map(|holder| holder.did().clone()))
 }
 
-/// More documents than are at hand at one time do not displace what is known of a rotation or an end.
+/// More documents than are at hand at one time do not displace the knowledge of a rotation or an end.
 #[test]
 fn a_replaced_key_and_an_ended_did_stay_known_however_many_others_follow() {
     let (mut registry, mut rotated, mut ended) = (Registry::new(), Holder::new(), Holder::new());
@@ -170,7 +170,7 @@ fn nothing_is_kept_of_a_wrong_proof() {
     }
 }
 
-/// At the bound, new DIDs are refused, and what is known stays.
+/// At the bound, new DIDs are refused, and the knowledge so far stays.
 #[test]
 fn at_the_bound_new_dids_are_refused_and_old_knowledge_stays() {
     let (mut registry, mut first, second) = (Registry::new(), Holder::new(), Holder::new());
@@ -192,7 +192,7 @@ fn at_the_bound_new_dids_are_refused_and_old_knowledge_stays() {
     assert_eq!(verifier.still_believes(&verified.identity, at(NOW_S)), Belief::Holds);
 }
 
-/// Listeners that trust different registries share what is known.
+/// Listeners that trust different registries share their knowledge.
 #[test]
 fn a_registry_ends_and_replaces_no_did_of_another_one() {
     let (mut registry, mut other) = (Registry::new(), Registry::at(PARTNER));
@@ -422,8 +422,8 @@ fn a_pinned_document_beside_a_registry_is_asked_about() {
     assert_eq!(refusal, ResolveError::Deactivated(device.did().clone()).into());
 }
 
-/// An older proof counts only while the watch has no answer, only within its age, and never against what is
-/// known.
+/// An older proof counts only while the watch has no answer, only within its age, and never against later
+/// knowledge.
 #[test]
 fn an_older_proof_counts_in_an_outage_alone() {
     let (mut registry, mut device, mut other) = (Registry::new(), Holder::new(), Holder::new());

@@ -1,5 +1,6 @@
-//! Decentralised identities in messages of their own, by ssi_parameters (docs/identity.md): who shows what in
-//! which messages, choices, fallbacks, proofs, questions, sessions and the public implementation's variant.
+//! Decentralised identities in messages of their own, by ssi_parameters (docs/identity.md): which side shows
+//! which identity in which messages, choices, fallbacks, proofs, questions, sessions and the public
+//! implementation's variant.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

@@ -25,7 +25,7 @@ enum Way {
     RawKey,
 }
 
-/// The ways of authentication that both sides support, with what Scandium calls the peer's identity.
+/// The ways of authentication that both sides support, with Scandium's name for the peer's identity.
 const WAYS: [(Way, &str); 3] =
     [(Way::Psk, "PreSharedKeyIdentity"), (Way::X509, "X509CertPath"), (Way::RawKey, "RawPublicKeyIdentity")];
 
