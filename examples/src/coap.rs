@@ -1,4 +1,4 @@
-//! What the CoAP examples share: their command line, and the profiles of both sides.
+//! Common code of the CoAP examples: their command line, and the profiles of both sides.
 
 use std::error::Error;
 use std::fmt;
@@ -35,7 +35,7 @@ impl<E: Into<Box<dyn Error>>> From<E> for Failure {
 pub struct Arguments {
     /// The server's address.
     pub address: SocketAddr,
-    /// What follows the credentials.
+    /// The arguments after the credentials.
     pub rest: Vec<String>,
     credentials: Credentials,
 }

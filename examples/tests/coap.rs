@@ -14,7 +14,7 @@ const LIBRARIES: [&str; 2] = ["openssl", "gnutls"];
 /// The key of [`psk`], as libcoap's programs want it.
 const KEY: &str = "sixteen letters.";
 
-/// What follows the address on both command lines.
+/// The arguments after the address on both command lines.
 fn psk() -> Vec<String> {
     ["psk", "sensor-7", "7369787465656e206c6574746572732e"].map(str::to_owned).to_vec()
 }
@@ -38,7 +38,7 @@ fn serve(credentials: &[String]) -> (Process, String) {
     (server, address)
 }
 
-/// What the client prints about a request.
+/// The client's output for a request.
 fn ask(address: &str, credentials: &[String], request: &[&str]) -> String {
     let mut client = Command::new(env!("CARGO_BIN_EXE_coap_client"));
     let output = client.args(line(address, credentials, request)).output().unwrap();
@@ -124,7 +124,7 @@ fn coap_client(library: &str, arguments: &[&[&str]], uri: &str) -> Process {
     Process::client(&format!("coap-client-{library}"), &[&arguments.concat()[..], &[uri]].concat())
 }
 
-/// What libcoap's client prints about a request.
+/// Checks the output of libcoap's client for a request.
 fn ask_by_libcoap(library: &str, arguments: &[&[&str]], uri: &str, answer: &str) {
     let mut client = coap_client(library, &[&["-w"], &arguments.concat()], uri);
     let output = client.output_until(answer, |output| output.ends_with(b"\n"));

@@ -1,5 +1,6 @@
-//! What a client's certificates cost the server in the one call of `receive` that verifies them: median, 99th
-//! percentile and longest. A caller that shares an endpoint between threads holds its lock during this call.
+//! The server's cost of a client's certificates, in the one call of `receive` that verifies them: median,
+//! 99th percentile and longest. A caller that shares an endpoint between threads holds its lock during this
+//! call.
 //!
 //! ```text
 //! cargo bench -p dunlin-tests --bench chain_cost [-- SAMPLES]

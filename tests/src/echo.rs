@@ -163,7 +163,7 @@ pub fn lengths(link: &UdpLink) -> (usize, usize) {
     (own, link.connection.peer_connection_id().len())
 }
 
-/// What [`lengths`] returns if the sides want IDs of these lengths.
+/// The result of [`lengths`] if the sides want IDs of these lengths.
 pub fn agreed(ours: Option<usize>, theirs: Option<usize>) -> (usize, usize) {
     match (ours, theirs) {
         (Some(ours), Some(theirs)) => (ours, theirs),

@@ -1,4 +1,4 @@
-//! The memory of idle connections, of which a server has many.
+//! The memory of a server's many idle connections.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may fail")]
 
 use std::alloc::System;

@@ -37,7 +37,7 @@ impl KeyLog for Masked {
 /// memory.
 const PART: usize = 16;
 
-/// The labels of the secrets of which a part is on the heap.
+/// The labels of the secrets that are partly on the heap.
 fn found(secrets: &Masked) -> BTreeSet<String> {
     let secrets = secrets.0.lock().unwrap();
     let parts =

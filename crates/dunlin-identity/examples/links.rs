@@ -2,16 +2,21 @@
 //! server of [`SsiMessages::Links`]. It also makes identities of the kind that this implementation knows.
 //!
 //! ```text
-//! links did --key FILE --node HOST:PORT --from TIME           puts a did:ott with this key on the ledger, and prints it
-//! links vc --key FILE --issuer DID --subject DID --from TIME --until TIME       prints a credential that the key has signed
-//! links client HOST:PORT [options]                            connects, sends a line, and waits for one
-//! links server HOST:PORT [options]                            serves one client after the other in the same way
+//! links did --key FILE --node HOST:PORT --from TIME
+//!     puts a did:ott with this key on the ledger, and prints it
+//! links vc --key FILE --issuer DID --subject DID --from TIME --until TIME
+//!     prints a credential that the key has signed
+//! links client HOST:PORT [options]
+//!     connects, sends a line, and waits for one
+//! links server HOST:PORT [options]
+//!     serves one client after the other in the same way
 //!
 //! --cert FILE --cert-key FILE       shows this chain of X.509 certificates
 //! --did DID --key FILE [--vc FILE]  shows this DID, or the credential about it; comes before the certificate
 //! --CAfile FILE                     accepts certificates under these roots
 //! --peer DID                        accepts this DID (several times: these)
-//! --issuer METHOD=FILE              accepts credentials by the key of this verification method (several times: these)
+//! --issuer METHOD=FILE              accepts credentials by the key of this verification method (several
+//!                                   times: these)
 //! --node HOST:PORT                  resolves did:ott by this node of the ledger, over HTTP
 //! --name NAME                       the name in the server's certificate, localhost unless given
 //! --group NUMBER                    only this group (RFC 8446 §4.2.7)
@@ -57,7 +62,7 @@ const SILENCE: Duration = Duration::from_secs(10);
 /// How long a document of a DID counts, in seconds. A `did:ott` never changes.
 const DOCUMENT_AGE: i64 = 300;
 
-/// What each side sends.
+/// The data that each side sends.
 const GREETING: &[u8] = b"hello from Dunlin\n";
 
 type Failure = Box<dyn Error>;
@@ -88,7 +93,7 @@ fn run() -> Result<(), Failure> {
     }
 }
 
-/// What stands behind the command.
+/// The address and the options of a command.
 struct Options {
     address: Option<String>,
     named: Vec<(String, String)>,
@@ -186,7 +191,7 @@ impl Program {
         Ok(self.provider.key_loader.load(&PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(der)))?)
     }
 
-    /// Puts the document of a new DID on the ledger. Nobody keeps the keys that could change it.
+    /// Puts the document of a new DID on the ledger, and discards the keys that could change it.
     fn create_did(&self) -> Result<(), Failure> {
         let key = PublicKey::from_spki(self.key("--key")?.public_key())?;
         let (signer, revocation) = (self.new_key()?, self.new_key()?);
@@ -224,7 +229,7 @@ impl Program {
         Ok(())
     }
 
-    /// What this side shows, in order of preference.
+    /// The credentials of this side, in order of preference.
     fn shown(&self) -> Result<Vec<Credential>, Failure> {
         let mut shown = Vec::new();
         if let Some(did) = self.options.get("--did") {
@@ -252,7 +257,7 @@ impl Program {
 // The ledger.
 
 impl Program {
-    /// Asks the ledger's node over plain HTTP. What it answers proves itself.
+    /// Asks the ledger's node over plain HTTP. The answer proves itself.
     fn ask_node(&self, request: &str, body: &[u8]) -> Result<Value, Failure> {
         let node = self.options.need("--node")?;
         let failed = |error: &dyn Error| format!("{node}: {request}: {error}");
@@ -387,7 +392,7 @@ struct BlockingTls<'p> {
 }
 
 impl BlockingTls<'_> {
-    /// Sends what the connection has to send.
+    /// Sends the connection's pending output.
     fn send_output(&mut self) -> Result<(), Failure> {
         while !self.connection.transmit().is_empty() {
             let sent = self.tcp.write(self.connection.transmit())?;
@@ -425,7 +430,7 @@ impl BlockingTls<'_> {
         Ok(())
     }
 
-    /// Runs the handshake, says what was used, sends the greeting, and waits for data.
+    /// Runs the handshake, reports the mode, sends the greeting, and waits for data.
     fn talk(mut self, role: &str) -> Result<(), Failure> {
         self.tcp.set_read_timeout(Some(SILENCE))?;
         self.progress()?;
@@ -444,8 +449,8 @@ impl BlockingTls<'_> {
         self.send_output()
     }
 
-    /// One line for each connection: that the mode was used, with whom, and the handshake's messages. `>`
-    /// marks those of this side.
+    /// One line for each connection: the mode, the peer, and the handshake's messages. `>` marks the messages
+    /// of this side.
     fn report(&self, role: &str) {
         let Some(negotiated) = self.connection.negotiated() else { return };
         let peer = negotiated.peer.as_ref().map_or_else(|| "nobody".to_owned(), ToString::to_string);

@@ -18,13 +18,13 @@ pub const MAX_CBOR_DEPTH: usize = 36;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("byte {at}: {fault}")]
 pub struct CborError {
-    /// What is wrong.
+    /// The fault.
     pub fault: CborFault,
     /// The offset of the faulty item, counted from 0.
     pub at: usize,
 }
 
-/// What is wrong with an encoded item.
+/// A fault in an encoded item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CborFault {

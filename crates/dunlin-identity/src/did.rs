@@ -43,7 +43,7 @@ impl Did {
         self.text.get(4..4 + self.method).unwrap_or_default()
     }
 
-    /// The method-specific identifier: what follows the second colon.
+    /// The method-specific identifier: the text after the second colon.
     pub fn identifier(&self) -> &str {
         self.text.get(5 + self.method..).unwrap_or_default()
     }
@@ -111,7 +111,7 @@ impl DidUrl {
         &self.did
     }
 
-    /// What follows the first `#`; `None` if there is none.
+    /// The fragment: the text after the first `#`; `None` if there is no `#`.
     pub fn fragment(&self) -> Option<&str> {
         self.rest.split_once('#').map(|(_, fragment)| fragment)
     }

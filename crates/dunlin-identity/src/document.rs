@@ -1,4 +1,4 @@
-//! DID documents (W3C DID Core §5): verification methods and who may use them for what.
+//! DID documents (W3C DID Core §5): verification methods, and the relationships for which each may be used.
 
 use alloc::string::{String, ToString};
 use alloc::sync::Arc;
@@ -39,7 +39,7 @@ pub enum DocumentError {
     /// A DID or DID URL in the document is malformed.
     #[error("DID document, member {0:?}: {1}")]
     Did(&'static str, DidError),
-    /// The document is that of another DID, which is given.
+    /// The document belongs to another DID, which is given.
     #[error("DID document: its id is {0}, which is not the DID asked for")]
     OtherDid(Did),
     /// A key is malformed, or is a private key; the id of its verification method.
@@ -74,7 +74,7 @@ pub enum DocumentError {
     UnknownType(DidUrl),
 }
 
-/// What a key may be used for (DID Core §5.3).
+/// A permitted use of a key: a verification relationship (DID Core §5.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Relationship {
     /// To prove that the DID's subject is present, as in a handshake.
@@ -127,7 +127,7 @@ impl DidDocument {
         Self::from_value(json::read(text)?, did)
     }
 
-    /// Reads a document that says itself of which DID it is, from a file of the program.
+    /// Reads the document of the DID that it names itself, from a file of the program.
     ///
     /// # Errors
     /// Every [`DocumentError`] of a document.

@@ -66,8 +66,8 @@ pub(crate) fn decompress(bytes: &[u8], limit: usize) -> Result<Vec<u8>, GzipErro
     }
 }
 
-/// What follows a member's header (RFC 1952 §2.3). Its time, level, system and optional fields change
-/// nothing.
+/// The data after a member's header (RFC 1952 §2.3). The header's time, level, system and optional fields
+/// change nothing.
 fn after_header(member: &[u8]) -> Option<&[u8]> {
     const FHCRC: u8 = 2;
     const FEXTRA: u8 = 4;
@@ -99,7 +99,7 @@ fn after_header(member: &[u8]) -> Option<&[u8]> {
     Some(rest)
 }
 
-/// The content of a member, of at most `room` bytes, and what follows its compressed data.
+/// The content of a member, of at most `room` bytes, and the rest after its compressed data.
 fn inflate_member(data: &[u8], room: usize, limit: usize) -> Result<(Vec<u8>, &[u8]), GzipError> {
     const FIRST: usize = 4096;
     let (mut content, mut written, mut rest) = (vec![0; FIRST.min(room)], 0, data);

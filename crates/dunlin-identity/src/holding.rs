@@ -1,4 +1,4 @@
-//! What a program can show of itself, and which of several suits a peer.
+//! The DIDs and credentials of a program, and the choice of one that suits a peer.
 
 use std::sync::Arc;
 
@@ -68,8 +68,8 @@ impl Holding {
         Ok(Self { credential: shown, ..Self::of_did(signer, method) })
     }
 
-    /// The DID of this key, to show it without a credential: that of one of `documents`, of which the key is
-    /// the first under `authentication`, which peers expect; otherwise the key's `did:key`.
+    /// The DID of this key, to show it without a credential: the DID of the document whose first key under
+    /// `authentication` is this one, as peers expect; otherwise the key's `did:key`.
     ///
     /// # Errors
     /// [`HoldingError::Method`]: no `did:key` has such a key.
@@ -124,8 +124,9 @@ impl Holding {
     /// Their signatures are not checked here.
     ///
     /// # Errors
-    /// [`CredentialError`]: [`StatusError::OtherList`] if the credential has no status in one of the lists, [`StatusError::OtherIssuer`],
-    /// [`StatusError::Staple`] if the lists are too long together, or what cannot be read.
+    /// [`CredentialError`]: [`StatusError::OtherList`] if the credential has no status in one of the lists,
+    /// [`StatusError::OtherIssuer`], [`StatusError::Staple`] if the lists are too long together, or what
+    /// cannot be read.
     pub fn with_status(self, lists: &[impl AsRef<[u8]>]) -> Result<Self, CredentialError> {
         let entries = self.statuses()?;
         for list in lists {
@@ -206,7 +207,7 @@ impl Holding {
     }
 }
 
-/// What a peer asks for.
+/// A peer's request for a DID or a credential.
 #[derive(Clone, Copy, Debug)]
 pub struct Request<'r> {
     /// Whether it asks for a credential instead of a DID alone.

@@ -29,7 +29,7 @@ const SHOWN: usize = 64;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}, column {column}: {fault}")]
 pub struct JsonError {
-    /// What is wrong.
+    /// The fault.
     pub fault: JsonFault,
     /// The line, counted from 1.
     pub line: usize,
@@ -37,7 +37,7 @@ pub struct JsonError {
     pub column: usize,
 }
 
-/// What is wrong with a JSON text or value.
+/// A fault in a JSON text or value.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum JsonFault {

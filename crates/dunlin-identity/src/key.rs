@@ -511,8 +511,7 @@ pub fn sign(
 }
 
 /// Encodes a key or signature of this type as multibase. Decoding base58 takes quadratic time, so the long
-/// ones are in base64url: those of ML-DSA (W3C Quantum-Safe Cryptosuites §2.1, §3) and, of our own, those of
-/// RSA.
+/// ones are in base64url: ML-DSA (W3C Quantum-Safe Cryptosuites §2.1, §3) and, of our own, RSA.
 pub fn multibase(typ: KeyType, bytes: &[u8]) -> String {
     match typ {
         KeyType::Rsa | KeyType::MlDsa44 => format!("u{}", encode(bytes)),

@@ -1,4 +1,4 @@
-//! What a program has learnt for good: that a DID has ended or has a later document, that an issuer has a
+//! The permanent knowledge of a program: that a DID has ended or has a later document, that an issuer has a
 //! later status list, and how far a registry's log has come.
 //!
 //! [`Knowledge`] only grows. An entry takes [`RECORD_LEN`] bytes in a store, whatever it is about. At its
@@ -11,12 +11,12 @@ use dunlin::crypto::CryptoProvider;
 
 use crate::did::Did;
 
-/// The most DIDs of one origin of which [`Knowledge`] has an entry, unless the program says otherwise, so
-/// that one registry does not take the place of others. They take about 100 MiB of memory.
+/// The most DIDs of one origin in [`Knowledge`], unless the program says otherwise, so that one registry does
+/// not take the place of others. They take about 100 MiB of memory.
 pub const MAX_KNOWN_DIDS: usize = 1 << 20;
 
-/// The most status lists of one issuer of which [`Knowledge`] has an entry, so that one issuer does not take
-/// the place of others.
+/// The most status lists of one issuer in [`Knowledge`], so that one issuer does not take the place of
+/// others.
 pub const MAX_KNOWN_LISTS: usize = 4096;
 
 /// The length of a [`Record`], in bytes.
@@ -31,7 +31,7 @@ const OWNER_LEN: usize = 9;
 /// Half of a SHA-256: a holder who finds two documents with one such hash deceives itself alone.
 const HASH_LEN: usize = 16;
 
-/// What an entry is about: digests of names, so an entry tells no names.
+/// The subject of an entry: digests of its names, so an entry tells no names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Subject([u8; KEY_LEN]);
 
@@ -95,8 +95,8 @@ impl Subject {
 /// The latest that is known of something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mark {
-    /// What grows: the number of a DID's document; when a list was made, and how many bits it has; the size
-    /// of a log.
+    /// The number that grows: the number of a DID's document; when a list was made, and how many bits it has;
+    /// the size of a log.
     pub number: u64,
     /// The beginning of the hash of the document, list or root.
     pub hash: [u8; HASH_LEN],
@@ -124,7 +124,7 @@ impl Mark {
 /// An entry for a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Record {
-    /// What it is about.
+    /// The subject of the entry.
     pub subject: Subject,
     /// The latest that is known of it.
     pub mark: Mark,
@@ -158,7 +158,7 @@ impl Record {
     }
 }
 
-/// What has become of something that a program has learnt.
+/// How a learnt mark compares with the knowledge so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Learnt {
     /// It is later than what was known, or the first that is known.
@@ -173,7 +173,7 @@ pub enum Learnt {
     Full,
 }
 
-/// What is known for good. It only grows, up to its bounds.
+/// The permanent knowledge of a program. It only grows, up to its bounds.
 #[derive(Clone, Debug)]
 pub struct Knowledge {
     marks: BTreeMap<Subject, Mark>,

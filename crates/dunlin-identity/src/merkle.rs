@@ -26,7 +26,7 @@ pub enum MerkleError {
         /// How many leaves the tree has.
         size: u64,
     },
-    /// The older tree is empty, of which no proof says anything, or larger than the newer one.
+    /// The older tree is empty, about which no proof says anything, or larger than the newer one.
     #[error("the older tree has {old} leaves, the newer one {new}")]
     Sizes {
         /// How many leaves the older tree has.
@@ -183,7 +183,7 @@ pub trait Nodes {
     /// The root of the tree of the first `size` leaves.
     ///
     /// # Errors
-    /// Those of [`Self::node`].
+    /// As [`Self::node`].
     fn root(&self, hasher: Hasher<'_>, size: u64) -> Result<NodeHash, Self::Error> {
         if size == 0 { Ok(hasher.empty()) } else { self.subtree(hasher, 0, size) }
     }
@@ -192,7 +192,7 @@ pub trait Nodes {
     /// [`Hasher::verify_inclusion`].
     ///
     /// # Errors
-    /// [`MerkleError::Index`], and those of [`Self::node`].
+    /// [`MerkleError::Index`], and the errors of [`Self::node`].
     fn inclusion(&self, hasher: Hasher<'_>, index: u64, size: u64) -> Result<Vec<NodeHash>, Self::Error> {
         if index >= size {
             return Err(MerkleError::Index { index, size }.into());
@@ -217,7 +217,7 @@ pub trait Nodes {
     /// [`Hasher::verify_consistency`].
     ///
     /// # Errors
-    /// [`MerkleError::Sizes`], and those of [`Self::node`].
+    /// [`MerkleError::Sizes`], and the errors of [`Self::node`].
     fn consistency(&self, hasher: Hasher<'_>, old: u64, new: u64) -> Result<Vec<NodeHash>, Self::Error> {
         if old == 0 || old > new {
             return Err(MerkleError::Sizes { old, new }.into());
@@ -245,7 +245,7 @@ pub trait Nodes {
     /// §2.1.1 divides them.
     ///
     /// # Errors
-    /// Those of [`Self::node`].
+    /// As [`Self::node`].
     fn subtree(&self, hasher: Hasher<'_>, begin: u64, end: u64) -> Result<NodeHash, Self::Error> {
         // The complete subtrees from left to right become smaller, and are joined from right to left.
         let (mut begin, mut complete) = (begin, Vec::new());

@@ -41,11 +41,11 @@ pub enum TrustError {
 pub struct TrustListError {
     /// The line, counted from 1.
     pub line: usize,
-    /// What is wrong.
+    /// The fault.
     pub fault: TrustListFault,
 }
 
-/// What is wrong with a line of a trust list.
+/// A fault in a line of a trust list.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TrustListFault {
@@ -83,7 +83,7 @@ impl fmt::Display for MemberRoot {
     }
 }
 
-/// The DIDs that a program trusts. An empty list trusts nobody.
+/// The DIDs that a program trusts. An empty list trusts no DID.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TrustList {
     dids: BTreeMap<Did, Option<Sha256Hash>>,
@@ -141,7 +141,7 @@ impl TrustList {
         if words.next().is_some() { Err(TrustListFault::Trailing) } else { Ok(()) }
     }
 
-    /// Whether the list trusts nobody.
+    /// Whether the list trusts no DID.
     pub fn is_empty(&self) -> bool {
         self.dids.is_empty() && self.roots.is_empty()
     }
@@ -220,8 +220,8 @@ impl Membership {
     }
 }
 
-/// The proof of membership of a DID in a text with those of all members, one on each line: the DID, and the
-/// proof in hexadecimal digits (`dunlin did members`). `None` if there is none, or it is malformed.
+/// The proof of membership of a DID in a text with the proofs of all members, one on each line: the DID, and
+/// the proof in hexadecimal digits (`dunlin did members`). `None` if there is none, or it is malformed.
 pub fn read_membership(text: &str, did: &Did) -> Option<Vec<u8>> {
     let mut lines = text.lines().filter_map(|line| line.split_once(' '));
     let (_, proof) = lines.find(|(member, _)| *member == did.as_str())?;

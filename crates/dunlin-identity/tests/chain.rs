@@ -1,4 +1,4 @@
-//! Checkpoints of replicated registries: the blocks that prove them, and what a verifier refuses.
+//! Checkpoints of replicated registries: the blocks that prove them, and a verifier's refusals.
 //! dunlin-registry's tests have blocks of CometBFT.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may fail")]
@@ -60,7 +60,7 @@ fn hash(numbers: &[u8]) -> Vec<u8> {
     set(numbers).hash(Hasher(provider().sha256)).unwrap().to_vec()
 }
 
-/// What a block is made of. A test changes a part before the validators sign, or afterwards.
+/// The parts of a block. A test changes a part before the validators sign, or afterwards.
 #[derive(Clone)]
 struct Spec {
     chain: &'static str,
@@ -396,7 +396,7 @@ fn blocks_that_contradict_each_other_are_reported() {
         accept(&documents, &at(20, NOW - 20, 5), 5, NOW).unwrap();
         let (known, spec) = (documents.newest().unwrap(), at(height, time_s, size));
         let error = accept(&documents, &spec, size, NOW).unwrap_err();
-        // What was accepted counts on.
+        // The accepted checkpoint stays in force.
         assert_eq!(documents.newest().as_ref(), Some(&known));
         let reports: Vec<_> = reported.try_iter().collect();
         assert!(reports.is_empty() || reports == [(known, spec.proves(checkpoint(size)))]);
@@ -415,7 +415,7 @@ fn blocks_that_contradict_each_other_are_reported() {
     assert_eq!(contradicting(20, NOW - 10, 6), (ChainError::Fork(20).into(), 1));
     assert_eq!(contradicting(15, NOW - 30, 4), (CheckpointError::Rollback { offered: 4, accepted: 5 }, 0));
 
-    // Whoever has only validators of its own proves nothing against the others.
+    // A block by foreign validators alone proves nothing against the registry.
     let documents = documents().with_report(|_, _| panic!("reported"));
     accept(&documents, &at(20, NOW - 20, 5), 5, NOW).unwrap();
     for (height, time_s, size) in [(15, NOW - 30, 6), (21, NOW - 10, 4), (25, NOW - 30, 6), (20, NOW - 10, 6)]
@@ -654,7 +654,7 @@ fn blocks_without_operations_confirm_the_validators() {
     assert_eq!(accept(&documents, &too_few, 5, now_s), Err(power.into()));
 }
 
-/// A registry that nobody has heard of for too long works again.
+/// A registry works again after the trusting period has expired without a block.
 #[test]
 fn the_same_trust_read_again_confirms_the_validators() {
     let read_at = |confirmed_s| ChainTrust::new(chain(ORIGIN, CHAIN), set(&[1, 2, 3, 4]), confirmed_s);

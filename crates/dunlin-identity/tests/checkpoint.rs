@@ -1,4 +1,4 @@
-//! Signed notes and checkpoints: a note of another implementation, and what a verifier refuses.
+//! Signed notes and checkpoints: a note of another implementation, and a verifier's refusals.
 
 #![allow(clippy::unwrap_used, reason = "a test may fail")]
 
@@ -130,7 +130,7 @@ fn a_trust_is_read_from_its_keys() {
     }
 }
 
-/// What binds sessions to a trust.
+/// The settings that bind sessions to a trust.
 fn digest(trust: &RegistryTrust) -> Vec<u8> {
     let mut all = Vec::new();
     trust.settings(&mut |part| all.extend_from_slice(part));

@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 
 const HOLDER: &str = "did:example:holder";
 
-/// What the program with these libraries answers (`tests/peers/digitalbazaar`).
+/// The answer of the program with these libraries (`tests/peers/digitalbazaar`).
 fn peer(request: &Value) -> Value {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let (pinned, installed) =

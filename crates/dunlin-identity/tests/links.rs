@@ -166,7 +166,7 @@ fn refuses_other_issuers_subjects_and_times() {
     assert_eq!(until("never"), Err(LinksError::Member("expirationDate")));
 }
 
-/// What the verifier for handshakes says about the vector's credential, whose subject has this document.
+/// The handshake verifier's verdict on this credential. `known`: whether the subject's document is at hand.
 fn judged(text: &str, known: bool, now: i64) -> Result<CredentialIdentity, Refusal> {
     let provider = Arc::new(provider());
     let cache = Arc::new(DocumentCache::new(Arc::clone(&provider), vec![DidMethod::OTT], 60));

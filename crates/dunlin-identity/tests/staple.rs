@@ -1,4 +1,4 @@
-//! Staples: what a peer believes about a DID that sends its proof along, and what it refuses.
+//! Staples: a verifier's verdicts on DIDs whose proofs come along.
 
 #![allow(clippy::unwrap_used, reason = "a test may fail")]
 
@@ -100,7 +100,7 @@ fn rotated(state: &State) -> State {
     state.apply(&provider(), &operation).unwrap()
 }
 
-/// What a peer believes that has accepted nothing before.
+/// The verdict of a verifier without earlier state.
 fn verify(registry: &Registry, staple: &Staple, of: &State) -> Result<Resolved, StapleError> {
     let staple = Staple::read(&staple.write().unwrap()).unwrap();
     staple.verify(&provider(), of.did(), &registry.trust(), None, NOW)
@@ -127,7 +127,7 @@ fn an_earlier_document_is_refused() {
     // The operation with the earlier document is in the log for ever; the map has the new one.
     let mixed = Staple { document: before.document.clone(), ..registry.staple(&rotated(&state)) };
     assert_eq!(verify(&registry, &mixed, &state), Err(MapError::Root.into()));
-    // The path of the entry 21 has another length than that of the entry 23.
+    // The paths of the entries 21 and 23 differ in length.
     let mixed = Staple { proof: before.proof.clone(), ..mixed };
     assert_eq!(verify(&registry, &mixed, &state), Err(MapError::Path(3).into()));
     // The log still has the root that the earlier document leads to, but not as its last entry.
@@ -240,7 +240,7 @@ fn a_document_of_another_registry_is_refused() {
     assert_eq!(refused, Err(StapleError::OtherRegistry("other.example".to_owned())));
 }
 
-/// What is known of DIDs belongs to the origin, not to the key.
+/// Knowledge of DIDs belongs to the registry's origin, not to its key.
 #[test]
 fn a_second_key_of_the_registry_leaves_what_is_known() {
     let (mut registry, state) = (Registry::new(), did(1));

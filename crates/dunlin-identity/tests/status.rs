@@ -167,7 +167,7 @@ fn reads_optional_fields_and_members() {
     let halves = bits.split_at(bits.len() / 3);
     let members = [member(8, halves.0, 0), member(0, &[], 0), member(31, halves.1, 0)];
     assert_eq!(decode(&members.concat()).as_ref(), Ok(&list));
-    // The limit is that of all members together.
+    // The limit applies to all members together.
     let most = vec![0; usize::try_from(MAX_STATUS_ENTRIES / 8).unwrap()];
     let limit = most.len();
     assert!(decode(&[member(0, &most, 0), member(0, &[], 0)].concat()).is_ok());

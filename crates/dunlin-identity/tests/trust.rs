@@ -44,7 +44,7 @@ fn members_prove_that_they_are_on_the_list() {
             assert!(proof.len() <= 16 + 7 * 32 && proof.len() <= MAX_MEMBERSHIP);
             assert_eq!(list.check(&provider, &did(name), Some(&proof)), Ok(()));
             assert_eq!(list.check(&provider, &did(name), None), untrusted(name));
-            // The proof of one member serves nobody else.
+            // The proof of one member serves no other DID.
             let stranger = list.check(&provider, &did(size), Some(&proof));
             assert_eq!(stranger, Err(TrustError::Proof(MerkleError::Root)));
         }

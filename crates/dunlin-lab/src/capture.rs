@@ -95,7 +95,7 @@ impl Capture {
     /// Waits until `done` accepts the frames, at most for `timeout`. Returns whether it did.
     ///
     /// # Errors
-    /// Those of [`look`](Self::look).
+    /// As [`look`](Self::look).
     pub fn wait(&mut self, timeout: Duration, done: impl Fn(&[Frame]) -> bool) -> Result<bool, Error> {
         let end = Instant::now() + timeout;
         while !done(self.look()?) {
@@ -115,7 +115,7 @@ impl Capture {
     /// Ends the capture and returns all frames.
     ///
     /// # Errors
-    /// Those of [`look`](Self::look).
+    /// As [`look`](Self::look).
     pub fn finish(mut self) -> Result<Vec<Frame>, Error> {
         self.look()?;
         Ok(self.frames)

@@ -1,4 +1,4 @@
-//! The error of the lab: what failed, why, and what to do.
+//! The error of the lab: the failed operation, the reason, and advice.
 
 use std::fmt::{self, Display};
 
@@ -30,7 +30,7 @@ impl Error {
         }
     }
 
-    /// What failed.
+    /// The operation that failed.
     pub fn what(&self) -> &str {
         &self.what
     }
@@ -40,7 +40,7 @@ impl Error {
         &self.why
     }
 
-    /// What the user can do.
+    /// Advice to the user.
     pub fn advice(&self) -> &str {
         &self.advice
     }

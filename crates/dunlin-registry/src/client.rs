@@ -70,7 +70,7 @@ pub enum ClientError {
     /// The registry refuses the request.
     #[error("{url}: status {status}: {why}")]
     Refused {
-        /// What was asked.
+        /// The URL of the request.
         url: String,
         /// The status of HTTP.
         status: u16,
@@ -80,15 +80,15 @@ pub enum ClientError {
     /// The answer is not one of a registry.
     #[error("{url}: the answer is not one of a registry of did:dunlin: {what}")]
     Malformed {
-        /// What was asked.
+        /// The URL of the request.
         url: String,
-        /// What is wrong.
+        /// The fault in the answer.
         what: &'static str,
     },
     /// The proof is wrong, or the checkpoint is not one that this side believes.
     #[error("{url}: {error}")]
     Proof {
-        /// What was asked.
+        /// The URL of the request.
         url: String,
         /// The check that failed.
         error: StapleError,
@@ -100,7 +100,7 @@ pub enum ClientError {
              it may show others another history; keep both checkpoints and report them"
     )]
     Inconsistent {
-        /// What was asked.
+        /// The URL of the request.
         url: String,
         /// The size of the log before.
         old: u64,
@@ -114,7 +114,7 @@ pub enum ClientError {
         "{url}: no proof that the log of {new} entries begins with the {old} entries that are known: {error}"
     )]
     NotContinued {
-        /// What was asked.
+        /// The URL of the request.
         url: String,
         /// The size of the known log.
         old: u64,
@@ -126,7 +126,7 @@ pub enum ClientError {
     /// The registry acknowledges an operation without a proof that its log has it.
     #[error("{url}: no proof that the log has the operation: {error}")]
     NotIncluded {
-        /// What was asked.
+        /// The URL of the request.
         url: String,
         /// Why the proof is wrong.
         error: MerkleError,
@@ -134,7 +134,7 @@ pub enum ClientError {
     /// The document contradicts what this side has learnt before.
     #[error("{url}: {error}")]
     Document {
-        /// What was asked.
+        /// The URL of the request.
         url: String,
         /// The contradiction.
         error: Box<ResolveError>,
@@ -182,7 +182,7 @@ pub struct Submitted {
     pub checkpoint: SignedCheckpoint,
 }
 
-/// What a client has seen of its nodes.
+/// A client's view of its nodes.
 #[derive(Default)]
 struct Seen {
     /// The number of the node that has answered last.
@@ -209,7 +209,7 @@ pub struct RegistryClient {
 
 impl RegistryClient {
     /// A client of the registry whose paths are below `url`, for example `https://registry.example`. The
-    /// deadline of `https` is that of each operation of this client, with all its requests to all nodes. Only
+    /// deadline of `https` applies to each operation of this client, with all its requests to all nodes. Only
     /// a new operation of a replicated registry has more time, [`SUBMIT_TIME`] for each node.
     ///
     /// # Errors
@@ -221,7 +221,7 @@ impl RegistryClient {
         documents: Arc<RegistryDocuments>,
     ) -> Result<Self, HttpsError> {
         let deadline = https.deadline();
-        // The time of each request is within that of the operation.
+        // The time of each request is within the operation's time.
         let https = https.with_deadline(deadline.max(SUBMIT_TIME)).with_max_content(MAX_ANSWER);
         let now = || Seconds::try_from(SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default().as_secs());
         Ok(Self {
@@ -255,7 +255,7 @@ impl RegistryClient {
         Self { clock: Arc::new(clock), ..self }
     }
 
-    /// What it believes and has learnt.
+    /// The trust in the registry, and the documents that the client has learnt.
     pub fn documents(&self) -> &Arc<RegistryDocuments> {
         &self.documents
     }
@@ -318,8 +318,8 @@ impl RegistryClient {
         Ok(Submitted { number, checkpoint })
     }
 
-    /// The latest document of a DID, with the staple that proves it. What it learns, also that the DID is
-    /// deactivated, it keeps for [`Self::documents`].
+    /// The latest document of a DID, with the staple that proves it. Keeps the result in [`Self::documents`],
+    /// also that the DID is deactivated.
     ///
     /// # Errors
     /// [`ClientError`]; [`StapleError::Deactivated`] in [`ClientError::Proof`] if the DID has ended.
@@ -401,8 +401,8 @@ impl RegistryClient {
         self.ask(time, |node| self.checkpoint_of(node)).await
     }
 
-    /// Asks the nodes in turn until one has an answer for a watch ([`RegistryDocuments::check_answer`]). What
-    /// this side knows stays the same.
+    /// Asks the nodes in turn until one has an answer for a watch ([`RegistryDocuments::check_answer`]).
+    /// Changes nothing that this side knows.
     ///
     /// # Errors
     /// [`ClientError`].
@@ -469,7 +469,8 @@ impl RegistryClient {
         }
     }
 
-    /// Verifies that the log of a checkpoint begins with that of the largest one that this side has accepted.
+    /// Verifies that the log of a checkpoint begins with the log of the largest one that this side has
+    /// accepted.
     async fn follow(
         &self,
         node: &str,

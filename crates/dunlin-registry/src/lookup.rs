@@ -1,5 +1,5 @@
-//! Looks up the documents of peers while their handshakes wait: those of `did:dunlin` in registries, those of
-//! `did:web` on web servers.
+//! Looks up the documents of peers while their handshakes wait: documents of `did:dunlin` in registries, and
+//! of `did:web` on web servers.
 //!
 //! Only the handshake that asks waits, and for a limited time. A verifier asks last: after the proof that the
 //! peer sends along, and after what this side has learnt before. About one DID, one request at a time is
@@ -38,7 +38,7 @@ use crate::client::{ClientError, RegistryClient};
 /// How long a look-up may take, unless the program says otherwise: half of a handshake's usual time.
 pub const LOOK_UP_TIME: Duration = Duration::from_secs(5);
 
-/// How long the look-ups for one handshake may take together: those of the issuer and of the peer.
+/// How long the look-ups of the issuer and of the peer may take together, for one handshake.
 const ALL_LOOK_UPS: Duration = Duration::from_secs(6);
 
 /// How long a failure serves those who ask again.
@@ -88,7 +88,7 @@ pub enum LookUpError {
     Web {
         /// The place of the document, or the DID that names none.
         url: String,
-        /// What is wrong.
+        /// The reason.
         error: WebError,
     },
     /// The document contradicts what this side knows.
@@ -113,7 +113,7 @@ pub struct WebDocuments {
 }
 
 impl WebDocuments {
-    /// A client of web servers, which its connector authenticates. Its deadline is that of a look-up.
+    /// A client of web servers, which its connector authenticates. Its deadline applies to each look-up.
     pub fn new(provider: Arc<CryptoProvider>, https: HttpsClient) -> Self {
         let known = DocumentCache::new(provider, vec![DidMethod::WEB], LOOK_UP_AGE);
         Self { https: https.with_max_content(MAX_JSON), known: Arc::new(known) }
@@ -170,7 +170,7 @@ impl LookUps {
     /// Looks a DID up. The resolvers know the result.
     ///
     /// # Errors
-    /// [`LookUpError`]; of several registries that of the last one to answer.
+    /// [`LookUpError`]; with several registries, the error of the last one to answer.
     pub async fn look_up(&self, did: &Did) -> Result<(), LookUpError> {
         self.shared(did, async || {
             let _place = self.places.try_acquire().map_err(|_| LookUpError::Busy)?;
@@ -320,7 +320,7 @@ pub struct LookUpAnswers {
 }
 
 impl LookUpAnswers {
-    /// What the verifiers know now of an earlier verdict on this peer.
+    /// Whether an earlier verdict on this peer still holds, as far as the verifiers know.
     pub fn belief(&self, peer: &PeerIdentity) -> Belief {
         let of_type =
             |verifier: &&Arc<dyn Judge>| peer.certificate_type() == Some(verifier.certificate_type());
@@ -328,9 +328,9 @@ impl LookUpAnswers {
         verifier.map_or(Belief::Holds, |verifier| verifier.still_believes(peer, dunlin_tokio::now()))
     }
 
-    /// Asks about a peer that is connected without a verdict of now, such as that of a thawed association.
+    /// Asks about a connected peer without a current verdict, such as the peer of a thawed association.
     /// Returns when the verdict on one of its identities no longer holds, and never otherwise: drop it when
-    /// the connection ends. What fails is asked again.
+    /// the connection ends. Failed look-ups are repeated.
     pub async fn ended(&self, negotiated: &Negotiated) {
         tokio::select! {
             () = self.identity_ended(negotiated.peer.as_ref()) => {}

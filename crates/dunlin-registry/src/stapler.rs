@@ -57,7 +57,7 @@ struct Held {
     fresh_until_s: u64,
 }
 
-/// What a stapler has, and for which key.
+/// The proof that a stapler has, and the key that it is for.
 struct State {
     key: PublicKey,
     held: Option<Held>,

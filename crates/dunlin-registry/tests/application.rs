@@ -277,7 +277,7 @@ async fn prepared<'o>(replica: &mut Running, operations: impl IntoIterator<Item 
     Message::read(&prepared).unwrap().all(1).unwrap().len()
 }
 
-/// Nobody makes the others read a long proposal to its end.
+/// No proposer makes the other nodes read a long proposal to its end.
 #[tokio::test]
 async fn a_proposal_has_at_most_so_many_operations() {
     let place = place();
@@ -462,7 +462,7 @@ async fn operations_wait_only_if_they_are_valid_now() {
     }
 }
 
-/// Anybody may ask for the height at any time, by CometBFT's RPC (`abci_info`).
+/// Any client may ask for the height at any time, by CometBFT's RPC (`abci_info`).
 #[tokio::test]
 async fn a_question_for_the_height_leaves_the_decided_block() {
     let place = place();
@@ -501,7 +501,8 @@ async fn only_damage_stops_the_node_between_blocks() {
     assert!(replica.exception(QUERY, query()).await.contains("damaged"));
 }
 
-/// Nobody stops a node with an operation, whatever its signature is. The hash in the log does not cover it.
+/// No client stops a node with an operation, whatever its signature is. The hash in the log does not cover
+/// the signature.
 #[tokio::test]
 async fn an_operation_of_the_log_with_another_signature_is_refused() {
     let place = place();

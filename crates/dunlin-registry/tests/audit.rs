@@ -1,4 +1,4 @@
-//! Audits, and copies: exports, backups and what can be restored from them.
+//! Audits, and copies: exports, backups and the registries restored from them.
 
 #![allow(clippy::unwrap_used, reason = "a test may fail")]
 
@@ -103,7 +103,8 @@ fn a_damaged_database_is_noticed() {
     }
 }
 
-/// Who can write to the store of backups could add what changes later writes, although all rows are right.
+/// An attacker that can write to the store of backups could add tables or triggers that change later writes,
+/// although all rows are right.
 #[test]
 fn a_database_with_other_tables_or_triggers_is_noticed() {
     let place = Place::new();
@@ -136,7 +137,7 @@ fn a_database_with_other_tables_or_triggers_is_noticed() {
         damaged(Registry::open(&copy, &place.settings()).err());
         assert!(!restored.exists(), "{change}");
     }
-    // What SQLite itself may add changes nothing.
+    // The tables that SQLite itself may add change nothing.
     Connection::open(place.path("registry")).unwrap().execute_batch("ANALYZE").unwrap();
     assert!(audit(&place.provider, &place.path("registry"), Log::Signed(&log), &[]).is_ok());
     assert!(place.open().is_ok());

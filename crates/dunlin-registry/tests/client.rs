@@ -1,4 +1,4 @@
-//! The client of a registry: what it believes, and what it refuses of false nodes.
+//! The client of a registry: the answers that it believes, and its refusals of false nodes.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may fail")]
 
@@ -41,13 +41,13 @@ use tokio::net::TcpListener;
 
 const NOW_S: i64 = NOW as i64;
 
-/// Whom the verifiers of the place's registry believe.
+/// The trust of the place's verifiers in its registry.
 fn trust(place: &Place) -> RegistryTrust {
     let [log, witness] = signers(place).map(|signer| signer.key().clone());
     RegistryTrust::new(log, vec![witness]).unwrap()
 }
 
-/// What the place's registry signs with.
+/// The signers of the place's registry.
 fn signers(place: &Place) -> [NoteSigner; 2] {
     let settings = place.settings();
     let signer = |kind| NoteSigner::new(&place.provider, &settings.origin, kind, settings.key.clone());
@@ -57,7 +57,7 @@ fn signers(place: &Place) -> [NoteSigner; 2] {
 /// Two checkpoints that contradict each other.
 type Contradictions = Receiver<(SignedCheckpoint, SignedCheckpoint)>;
 
-/// What a verifier of the place's registry knows, and what it reports.
+/// The documents of a verifier of the place's registry, and the contradictions that it reports.
 fn reporting(place: &Place) -> (Arc<RegistryDocuments>, Contradictions) {
     let (reports, reported) = channel();
     let documents = RegistryDocuments::new(place.provider.clone(), trust(place));
@@ -119,7 +119,7 @@ async fn operations_are_submitted_and_resolved_with_proofs() {
         assert_eq!((&resolved.document, resolved.sequence), (holder.state().document(), sequence));
         assert_eq!(staple.document, holder.state().document().canonical().as_bytes());
         assert_eq!(client.documents().newest().unwrap().checkpoint().size, 2 * sequence + 2);
-        // What was looked up serves later handshakes.
+        // The looked-up document serves later handshakes.
         let known = client.documents().resolve(holder.state().did(), None, NOW_S).unwrap();
         assert_eq!((&known.document, known.sequence), (holder.state().document(), sequence));
         assert_eq!(known.until, Some(NOW_S + i64::try_from(DEFAULT_CHECKPOINT_AGE).unwrap()));
@@ -188,7 +188,7 @@ async fn a_silent_registry_is_left_at_the_deadline() {
     let https = HttpsClient::new(tls.connector).with_deadline(Duration::from_secs(5));
     let client = RegistryClient::new(place.provider.clone(), &url, https, documents).unwrap();
     let refused = client.checkpoint().await.unwrap_err();
-    // The deadline of the request and that of the client are the same moment.
+    // The deadlines of the request and of the client are the same moment.
     let is_late = matches!(refused, ClientError::Late { .. } | ClientError::Https(HttpsError::Late { .. }));
     let text = refused.to_string();
     assert!(
@@ -540,7 +540,7 @@ async fn the_next_node_is_asked_if_one_has_no_proven_answer() {
     assert_eq!(client.with_node("http://a").unwrap_err(), HttpsError::Url("http://a".into()));
 }
 
-/// What an honest node answers about a DID, at this moment.
+/// The answers of an honest node about a DID, at this moment.
 fn answers(registry: &Registry, did: &Did) -> impl Fn(&str) -> (u16, Vec<u8>) + Send + Sync + use<> {
     let state = registry.resolve(did).unwrap();
     let (note, size) = (state.snapshot.text().to_owned(), state.snapshot.size());

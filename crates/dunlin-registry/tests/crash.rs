@@ -88,7 +88,7 @@ fn killed(path: &Path, run: u64, operations: usize) -> Vec<(u64, Vec<u8>, Vec<u8
         let [entry, checkpoint] = decoded;
         said.push((number.parse().unwrap(), entry, checkpoint));
         if said.len() == operations {
-            // SIGKILL. What the child had printed before is still in the pipe.
+            // SIGKILL. The child's earlier output is still in the pipe.
             child.kill().unwrap();
         }
     }

@@ -78,7 +78,7 @@ async fn a_proof_that_is_sent_along_needs_no_network() {
     let public = PublicKey::from_spki(key.public_key()).unwrap();
     let stapler = Arc::new(Stapler::new(client, document.id().clone(), public));
     stapler.refresh().await.unwrap();
-    // Nobody answers there.
+    // No server answers there.
     let unreachable = registry_client(&site.place, &closed().await, site.connector());
     let hub = Hub::asking(&operator, &unreachable);
     let own = || operator.shown(document, key.clone(), Some(stapler.clone()));
@@ -140,7 +140,7 @@ async fn an_unreachable_registry_refuses_the_peer_and_is_named() {
     hub.refuses(operator.shown(document, holder.key(0), None), Alert::BAD_CERTIFICATE, &why).await;
     // Others are not delayed, and a proof still suffices.
     hub.accepts(operator.shown(document, holder.key(0), fixed(&staple(&site, document.id())))).await;
-    // A peer of an unknown issuer makes nobody look anything up.
+    // A peer of an unknown issuer causes no look-up.
     let stranger = Operator::new();
     let unknown = stranger.shown(document, holder.key(0), None);
     hub.refuses(unknown, Alert::UNKNOWN_CA, "is not trusted").await;
@@ -290,7 +290,7 @@ async fn a_bare_did_is_looked_up_once() {
     let own = || bare(document, holder.key(0), None);
     let peer = hub.accepts(own()).await;
     assert_eq!((&peer.did, peer.sequence), (document.id(), 0));
-    // Nobody looks up a DID that is not on the list.
+    // The hub looks up no DID that is not on the list.
     let mut stranger = site.place.holder(2);
     site.place.submit(&site.registry, vec![stranger.next()]);
     site.stop().await.unwrap();
@@ -384,7 +384,7 @@ async fn an_issuer_that_has_rotated_its_key_is_noticed() {
     let refused = judged().unwrap_err();
     assert_eq!(refused.alert(), Alert::CERTIFICATE_REVOKED, "{refused}");
     assert!(refused.to_string().contains("no longer the latest"), "{refused}");
-    // Nobody asks for a verifier that is gone.
+    // A verifier that is gone causes no look-ups.
     look_ups.watch_issuers(Weak::new()).await;
 }
 

@@ -110,8 +110,8 @@ fn a_repeated_operation_is_acknowledged_again() {
     assert_eq!((registry.submit(update), registry.snapshot().size()), (Ok(Receipt { number: 4 }), 6));
 }
 
-/// ECDSA lets anybody make another signature. The receipt's proof is of the bytes in the log, so nobody gets
-/// it for others.
+/// ECDSA allows another signature over the same operation. The receipt's proof is of the bytes in the log, so
+/// no client gets it for other bytes.
 #[test]
 fn an_operation_with_another_signature_is_not_acknowledged() {
     let (place, provider) = (Place::new(), dunlin_awslc::provider());
@@ -245,7 +245,7 @@ fn an_entry_bundle_is_read_in_pieces() {
     assert!(registry.bundle(&too_long).unwrap().is_none());
     let hashes = Tile::new(TileKind::Hashes(0), 0, 256).unwrap();
     assert!(registry.bundle(&hashes).unwrap().is_none());
-    // What the log no longer has ends the bundle with an error.
+    // An entry that the log no longer has ends the bundle with an error.
     let mut bundle = registry.bundle(&Tile::new(TileKind::Entries, 0, 256).unwrap()).unwrap().unwrap();
     Connection::open(place.path("registry"))
         .unwrap()

@@ -77,8 +77,8 @@ async fn submits_at_one_and_resolves_at_another(net: &Net, holder: &mut Holder) 
         let resolved = staple.verify(&provider(), &did, &trust, None, now_s()).unwrap();
         assert_eq!(&resolved.document, holder.state().document());
     }
-    // A repeated operation is acknowledged again; an invalid one, signed by nobody who may, is refused by
-    // all.
+    // A repeated operation is acknowledged again. All nodes refuse an invalid one, signed with an
+    // unauthorised key.
     assert_eq!(submitted(&client, &operation).await.number, 0);
     let mut other = holder.clone();
     let (second, third) = (other.next(), other.next());

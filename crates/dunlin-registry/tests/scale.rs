@@ -243,7 +243,7 @@ fn root_of(path: &Path) -> PathBuf {
     path.with_extension("pem")
 }
 
-/// A process that serves, and what its clients need.
+/// A process that serves, and the configuration of its clients.
 struct Served {
     child: Child,
     port: u16,
@@ -357,7 +357,7 @@ fn over_https(directory: &Path, dids: u64, requests: u64) {
         (RegistryTrust::new(log, vec![witness]).unwrap(), sample(dids))
     };
     let provider = provider();
-    // What the clients sign is no part of the measurement.
+    // The measurement does not include the clients' signing.
     let operations: Vec<_> =
         (dids..dids + requests).map(|number| creation(&provider, number).canonical().unwrap()).collect();
     let count = operations.len();

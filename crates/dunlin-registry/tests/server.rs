@@ -180,7 +180,7 @@ async fn creations_leave_the_room_of_other_dids() {
     assert_eq!(client.post(update).await.status, 503);
 }
 
-/// Strangers' creations use up the rate of all hosts, but not that of a DID.
+/// Strangers' creations use up the rate of all hosts, but not a DID's own rate.
 #[tokio::test]
 async fn a_did_has_a_rate_of_its_own() {
     let site = Site::new(Limits { all_writes_per_minute: 1, ..Limits::default() }).await;
@@ -199,7 +199,7 @@ async fn a_did_has_a_rate_of_its_own() {
     assert_eq!(client.post(next.clone()).await.status, 429);
     site.place.clock.fetch_add(1, Ordering::Relaxed);
     assert_eq!(client.post(next).await.status, 200);
-    // What a stranger sends for the DID uses nothing up.
+    // A stranger's operation for the DID uses nothing up.
     let mut forged = site.place.holder(4);
     forged.next();
     assert_eq!(client.post(forged.next().canonical().unwrap()).await.status, 429);
@@ -225,7 +225,8 @@ async fn creations_can_demand_admission() {
     assert_eq!(client.post(other.deactivate().canonical().unwrap()).await.status, 200);
 }
 
-/// What the registry refuses keeps nobody out, and whoever must end a DID never waits for others.
+/// Operations that the registry refuses keep no client out, and an owner that must end a DID never waits for
+/// others.
 #[tokio::test]
 async fn all_hosts_together_must_wait_if_they_append_too_much() {
     let site = Site::new(Limits { all_writes_per_minute: 1, ..Limits::default() }).await;
@@ -277,7 +278,7 @@ async fn a_staple_that_is_too_long_is_no_missing_did() {
     assert_eq!(client.get(&format!("/dids/{}", operation.did())).await.status, 200);
 }
 
-/// Whoever supervises the program can then start it again.
+/// The program's supervisor can then start it again.
 #[tokio::test]
 async fn a_server_ends_when_its_registry_no_longer_writes() {
     let site = Site::new(Limits::default()).await;

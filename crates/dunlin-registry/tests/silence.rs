@@ -1,5 +1,5 @@
-//! What the log says of a replica that is cut off from its CometBFT node, or whose chain has halted. The log
-//! is the process's, so this test has one of its own.
+//! The log of a replica that is cut off from its CometBFT node, or whose chain has halted. The log is the
+//! process's, so this test has a process of its own.
 
 #![allow(clippy::unwrap_used, reason = "a test may fail")]
 

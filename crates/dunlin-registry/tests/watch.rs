@@ -62,13 +62,13 @@ fn watch_key(place: &Place) -> NoteKey {
     settings(place).signer().unwrap().key().clone()
 }
 
-/// Whom verifiers believe that demand the signature of the watch.
+/// The trust of verifiers that demand the watch's signature.
 fn trust(place: &Place) -> RegistryTrust {
     let [log, witness] = signers(place).map(|signer| signer.key().clone());
     RegistryTrust::new(log, vec![witness]).unwrap().with_watches(vec![watch_key(place)], 1).unwrap()
 }
 
-/// A watch that runs, and what reaches it.
+/// A running watch, with its address and a connector to it.
 struct Running {
     url: String,
     connector: TlsConnector,

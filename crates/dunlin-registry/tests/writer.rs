@@ -1,5 +1,4 @@
-//! What the log says of a registry that cannot write. The log is the process's, so this test has one of its
-//! own.
+//! The log of a registry that cannot write. The log is the process's, so this test has a process of its own.
 
 #![allow(clippy::unwrap_used, reason = "a test may fail")]
 

@@ -64,7 +64,7 @@ impl Listener for TlsListener {
     }
 }
 
-/// What a handler learns about its client.
+/// The client's identity, for handlers.
 #[derive(Clone)]
 struct Client(Option<PeerIdentity>);
 

@@ -33,7 +33,7 @@ impl BlockingTls {
         Ok(tls)
     }
 
-    /// Sends what the connection has to send.
+    /// Sends the connection's pending output.
     fn send_output(&mut self) -> Result<(), Box<dyn Error>> {
         while !self.connection.transmit().is_empty() {
             let sent = self.tcp.write(self.connection.transmit())?;

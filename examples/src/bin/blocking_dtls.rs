@@ -28,7 +28,7 @@ impl BlockingEndpoint {
         Self { endpoint: Endpoint::new(EndpointLimits::default()), socket }
     }
 
-    /// Sends what waits, then receives a datagram or handles the timers, whichever comes first.
+    /// Sends the pending datagrams, then receives a datagram or handles the timers, whichever comes first.
     fn step(&mut self) -> Result<(), Box<dyn Error>> {
         self.send_output()?;
         // A read timeout of zero would wait for ever.

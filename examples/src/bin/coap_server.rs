@@ -3,9 +3,10 @@
 //! Run it: `cargo run -p dunlin-examples --bin coap_server -- 127.0.0.1:5684 psk sensor-7
 //! 000102030405060708090a0b0c0d0e0f`
 //!
-//! Then use `coap_client`, or that of libcoap: `coap-client -m put -e on -u sensor-7 -k KEY
-//! coaps://127.0.0.1/light`, whose KEY is text. A client with a certificate needs `x509 DIRECTORY` in place
-//! of `psk …`, with the files of `dunlin pki demo --out DIRECTORY`.
+//! Then use `coap_client`, or libcoap's client:
+//! `coap-client -m put -e on -u sensor-7 -k KEY coaps://127.0.0.1/light`, whose KEY is text. A client with a
+//! certificate needs `x509 DIRECTORY` in place of `psk …`, with the files of
+//! `dunlin pki demo --out DIRECTORY`.
 #![forbid(unsafe_code)]
 
 use std::net::SocketAddr;

@@ -1,5 +1,6 @@
-// Signs and verifies credentials with Digital Bazaar's libraries. It reads {"sign": credential, "curve": NAME} or {"verify": credential} from
-// stdin, and writes the credential signed with a new key, or {"verified": BOOLEAN, "why": TEXT}. Issuers have DIDs of did:key.
+// Signs and verifies credentials with Digital Bazaar's libraries. It reads
+// {"sign": credential, "curve": NAME} or {"verify": credential} from stdin, and writes the credential signed
+// with a new key, or {"verified": BOOLEAN, "why": TEXT}. Issuers have DIDs of did:key.
 import {text} from 'node:stream/consumers';
 import {DataIntegrityProof} from '@digitalbazaar/data-integrity';
 import * as EcdsaMultikey from '@digitalbazaar/ecdsa-multikey';

@@ -1,6 +1,6 @@
-// Java's own TLS (JSSE), held to TLS 1.2, as a client for the tests. For each line of its input it connects, sends the line, reads one
-// back, and prints that with the length of the server's key. Arguments: port, chain, private key (PKCS#8) and roots, in PEM files; with a
-// fifth one, it reads a greeting before it sends.
+// Java's own TLS (JSSE), held to TLS 1.2, as a client for the tests. For each line of its input it connects,
+// sends the line, reads one back, and prints that with the length of the server's key. Arguments: port,
+// chain, private key (PKCS#8) and roots, in PEM files; with a fifth one, it reads a greeting before it sends.
 
 import java.io.BufferedReader;
 import java.io.ByteArrayInputStream;

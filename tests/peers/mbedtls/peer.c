@@ -1,11 +1,11 @@
-// A peer over Mbed TLS on a UDP socket: it is a client or server of DTLS 1.2, says in a line what was agreed, and echoes records
-// until the other side closes.
+// A peer over Mbed TLS on a UDP socket: it is a client or server of DTLS 1.2, says in a line what was agreed,
+// and echoes records until the other side closes.
 //
 //   peer client|server PORT CID MTU CONNECTIONS                   with the shared key
 //   peer client|server PORT CID MTU CONNECTIONS ROOT CHAIN KEY    with certificates, which both sides have
 //
-// A server chooses its port and prints it. CID is the length of the connection ID to receive, or -1 for no connection IDs. A client
-// with two CONNECTIONS, one after the other, resumes the first session.
+// A server chooses its port and prints it. CID is the length of the connection ID to receive, or -1 for no
+// connection IDs. A client with two CONNECTIONS, one after the other, resumes the first session.
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -93,8 +93,8 @@ static void begin(const unsigned char *client, size_t length) {
     check("connection ID", mbedtls_ssl_set_cid(&ssl, MBEDTLS_SSL_CID_ENABLED, id, id_length));
 }
 
-// Exports a key from the master secret. mbedtls_ssl_export_keying_material crashes on the side that sends the last flight, until the
-// first record arrives.
+// Exports a key from the master secret. mbedtls_ssl_export_keying_material crashes on the side that sends the
+// last flight, until the first record arrives.
 static void export_key(void *unused, mbedtls_ssl_key_export_type type, const unsigned char *secret, size_t length,
                        const unsigned char client[32], const unsigned char server[32], mbedtls_tls_prf_types prf) {
     unsigned char randoms[64];

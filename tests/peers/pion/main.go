@@ -1,5 +1,5 @@
-// Pion's DTLS 1.2 as a peer for the tests: it is the server or the client on a UDP socket, says in a line what was agreed, and
-// echoes records until the other side closes.
+// Pion's DTLS 1.2 as a peer for the tests: it is the server or the client on a UDP socket, says in a line
+// what was agreed, and echoes records until the other side closes.
 package main
 
 import (

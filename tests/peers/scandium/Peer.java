@@ -1,5 +1,6 @@
-// Californium's Scandium (DTLS 1.2) as a peer for the tests: it is the server or the client on a UDP socket, says in a line what was
-// agreed, and echoes records until the other side closes. Arguments: server or client, then NAME=VALUE.
+// Californium's Scandium (DTLS 1.2) as a peer for the tests: it is the server or the client on a UDP socket,
+// says in a line what was agreed, and echoes records until the other side closes. Arguments: server or
+// client, then NAME=VALUE.
 
 import java.io.BufferedReader;
 import java.io.FileInputStream;

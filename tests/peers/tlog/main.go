@@ -1,5 +1,5 @@
-// Reads a log as others read it, and fails if anything is wrong: Go's own golang.org/x/mod/sumdb/tlog verifies every tile and proof,
-// and Tessera's fsck makes all tiles again from the entries.
+// Reads a log as others read it, and fails if anything is wrong: Go's own golang.org/x/mod/sumdb/tlog
+// verifies every tile and proof, and Tessera's fsck makes all tiles again from the entries.
 package main
 
 import (

@@ -1,4 +1,5 @@
-// A witness of transparency-dev, in memory, over HTTPS on loopback. It says its port and its verifier key, and ends with its input.
+// A witness of transparency-dev, in memory, over HTTPS on loopback. It says its port and its verifier key,
+// and ends with its input.
 package main
 
 import (

@@ -1,4 +1,4 @@
-// What the peers over wolfSSL share: the pre-shared key, the certificates, and how they fail.
+// Common code of the peers over wolfSSL: the pre-shared key, the certificates, and their exit on a failure.
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,10 +1,12 @@
-// A peer over wolfSSL on a UDP socket: it is a client or server of DTLS 1.3, says in a line what was agreed, and echoes records until
-// the other side closes. It answers the record "id" with the connection ID that it sends, in hexadecimal.
+// A peer over wolfSSL on a UDP socket: it is a client or server of DTLS 1.3, says in a line what was agreed,
+// and echoes records until the other side closes. It answers the record "id" with the connection ID that it
+// sends, in hexadecimal.
 //
 //   dtls13 client|server PORT CID MTU SUITE                   with the shared key
 //   dtls13 client|server PORT CID MTU SUITE ROOT CHAIN KEY    with certificates, which both sides have
 //
-// A server chooses its port and prints it. CID is the length of the connection ID to receive, or -1 for no connection IDs.
+// A server chooses its port and prints it. CID is the length of the connection ID to receive, or -1 for no
+// connection IDs.
 
 #include <arpa/inet.h>
 #include <sys/socket.h>

@@ -1,4 +1,5 @@
-// A peer over wolfSSL: it connects by TCP, is a client or server of TLS, and echoes until the other one closes.
+// A peer over wolfSSL: it connects by TCP, is a client or server of TLS, and echoes until the other one
+// closes.
 //
 //   peer client|server PORT 1.2|1.3 SUITE               with the shared key
 //   peer client|server PORT 1.2|1.3 SUITE ROOT CHAIN KEY  with certificates, which both have

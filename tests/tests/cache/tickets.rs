@@ -1,4 +1,4 @@
-//! Tickets: what a passive observer sees, and which tickets remain after a broken connection.
+//! Tickets: the view of a passive observer, and the tickets that remain after a broken connection.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

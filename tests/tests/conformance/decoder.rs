@@ -1,4 +1,5 @@
-//! The independent decoder of DTLS 1.3 in Python (`tests/data/dtls13/decoder.py`), and what its tests share.
+//! The independent decoder of DTLS 1.3 in Python (`tests/data/dtls13/decoder.py`), and the common code of its
+//! tests.
 
 use std::fmt::Write as _;
 use std::process::Command;
@@ -58,8 +59,8 @@ pub(crate) fn configs(
     (Arc::new(client), Arc::new(server))
 }
 
-/// What the decoder reads from `datagrams` with their senders, without ACKs: sender, connection ID and
-/// content of each record.
+/// The records that the decoder reads from `datagrams` with their senders, without ACKs: sender, connection
+/// ID and content of each.
 pub(crate) fn decode(secrets: &Secrets, datagrams: &[(Side, Vec<u8>)]) -> Vec<String> {
     let exchange = exchange(secrets, datagrams);
     let told = run(&exchange).unwrap();
@@ -83,7 +84,7 @@ fn exchange(secrets: &Secrets, datagrams: &[(Side, Vec<u8>)]) -> Value {
             "client": hex(&secrets.get("CLIENT_TRAFFIC_SECRET_0")),
             "server": hex(&secrets.get("SERVER_TRAFFIC_SECRET_0")),
         },
-        // What a side sends carries the other side's ID.
+        // A side's records carry the other side's ID.
         "id_len": { "client": 5, "server": 3 },
         "datagrams": datagrams.collect::<Vec<_>>(),
     })

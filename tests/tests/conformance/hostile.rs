@@ -1,5 +1,5 @@
-//! Hostile peers: every message truncated, lengthened, doubled, left out or reordered; invalid records; random bytes. The
-//! engine answers each with the RFC's alert, ends the connection, and never panics.
+//! Hostile peers: every message truncated, lengthened, doubled, left out or reordered; invalid records;
+//! random bytes. The engine answers each with the RFC's alert, ends the connection, and never panics.
 
 use std::sync::Arc;
 
@@ -176,8 +176,8 @@ fn rejects_missing_messages() {
             m
         });
         match typ {
-            // Without Finished the receiver just waits. Without CertificateRequest the server's signature does not match the
-            // transcript.
+            // Without Finished the receiver just waits. Without CertificateRequest the server's signature
+            // does not match the transcript.
             HandshakeType::FINISHED => assert_eq!((result, alert), (Ok(()), None)),
             HandshakeType::CERTIFICATE_REQUEST => {
                 assert_eq!(result, Err(PeerMisbehaved::BadSignature.into()));
@@ -337,7 +337,8 @@ fn rejects_invalid_records() {
             Alert::UNEXPECTED_MESSAGE,
         ),
     ];
-    // RFC 8446 §5.1: these types have names, but a stream has no records of them. The header suffices to reject one.
+    // RFC 8446 §5.1: these types have names, but a stream has no records of them. The header suffices to
+    // reject one.
     let of_datagrams = [
         ContentType::TLS12_CID,
         ContentType::ACK,
@@ -598,7 +599,8 @@ fn noise_in_plaintext_never_panics_or_connects() {
             noise.disturb(&mut flight);
         }
         let answer = client.receive(NOW, &flight);
-        // RFC 8446 §5.1: receivers ignore a record's version (bytes 1 and 2); the transcript covers everything else.
+        // RFC 8446 §5.1: receivers ignore a record's version (bytes 1 and 2); the transcript covers
+        // everything else.
         let differs = hello.len() != clean.len() || hello[0] != clean[0] || hello[3..] != clean[3..];
         if differs && result.is_ok() && answer.is_ok() {
             assert!(client.negotiated().is_none(), "connected over a changed ClientHello");

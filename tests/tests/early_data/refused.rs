@@ -31,7 +31,7 @@ fn outcome(server: &mut TlsConnection) -> EarlyDataOutcome {
     outcome.expect("no event about early data")
 }
 
-/// Returns what a new connection of this server does with early data.
+/// Returns the outcome of early data on a new connection of this server.
 fn given(server: ServerConfig, flight: &[u8], now: Now) -> EarlyDataOutcome {
     let mut server = TlsConnection::server(&Arc::new(server), now);
     server.receive(now, flight).unwrap();

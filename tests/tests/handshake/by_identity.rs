@@ -46,8 +46,8 @@ fn client(edit: impl FnOnce(ProfileBuilder) -> ProfileBuilder) -> ClientConfig {
     ClientConfig::new(edit(builder(&[&pkis()[0].client]).renegotiation(true)).build().unwrap())
 }
 
-/// Answers the server's questions until it has none. The profile of the ClientHello is `hinted`, and that of
-/// the identity `proven`.
+/// Answers the server's questions until it has none. The profile of the ClientHello is `hinted`, and the
+/// identity's profile is `proven`.
 fn answer(pair: &mut Pair, profiles: &ServerProfiles, hinted: &str, proven: &str) -> Result<(), Error> {
     loop {
         pair.run()?;

@@ -56,7 +56,7 @@ fn keeping(is_tls12: bool, sessions: &Arc<dyn ClientSessions>) -> Arc<ClientConf
     client(is_tls12, |client| client.with_sessions(sessions.clone()))
 }
 
-/// What a handshake asked: hints, then identified clients.
+/// The questions of a handshake: hints, then identified clients.
 #[derive(Default)]
 struct Asked {
     hints: Vec<ClientHelloInfo>,
@@ -454,8 +454,8 @@ fn subject_and_issuer_survive_resumption_and_the_cache() {
                 true => client.with_handshake_cache(CacheMode::Compact, cache, DEFAULT_MAX_AGE),
                 false => client.with_sessions(sessions),
             });
-            // Whether the server takes the client from a session or the cache. What was kept without details
-            // does not count.
+            // Whether the server takes the client from a session or the cache. An entry without details does
+            // not count.
             for (server, is_known) in [(&plain, false), (&plain, true), (&detailed, false), (&detailed, true)]
             {
                 let mut pair = Pair::new(&client, server);

@@ -24,7 +24,7 @@ const CERTIFICATES: [&[&str]; 5] = [
     &["a.example.org", "localhost"],
 ];
 
-/// What clients want, and the index of the certificate that they get.
+/// The server names that clients request, and the index of the certificate that they get.
 const WANTED: [(&str, usize); 10] = [
     ("first.example.net", 0),
     ("a.example.org", 1),

@@ -1,5 +1,5 @@
-//! Handshakes with verifiable credentials and the verifier of `dunlin-identity`: what it accepts, and the
-//! alert for each refusal.
+//! Handshakes with verifiable credentials and the verifier of `dunlin-identity`: the accepted credentials,
+//! and the alert for each refusal.
 
 mod kept;
 mod members;
@@ -60,7 +60,7 @@ fn public(key: &Arc<dyn SigningKey>) -> PublicKey {
     PublicKey::from_spki(key.public_key()).unwrap()
 }
 
-/// Somebody with a DID.
+/// A party with a DID.
 struct Party {
     key: Arc<dyn SigningKey>,
     document: DidDocument,
@@ -153,7 +153,7 @@ impl Party {
     }
 }
 
-/// What a verifier knows now of an earlier verdict.
+/// Whether a verifier still believes an earlier verdict.
 fn belief(verifier: &CredentialVerifier, verified: &Verified) -> Belief {
     dunlin::auth::Verifier::still_believes(verifier, &verified.identity, NOW)
 }
@@ -326,7 +326,7 @@ fn refuses_revoked_credentials_and_those_of_unknown_status() {
     Pair::new(&client(profile(trust(verifier(false, 0)), vec![own])), &server).connect().unwrap();
 }
 
-/// What is signed is changed, in each form.
+/// The signed content is changed, in each form.
 #[test]
 fn refuses_tampered_credentials() {
     let (issuer, device) = (Party::new(KeyType::Ed25519), Party::new(KeyType::P256));
@@ -396,7 +396,7 @@ fn refuses_the_credential_of_somebody_else() {
     refused(&thief.claims(&unnamed), || issuer.verifier(), Alert::BAD_CERTIFICATE, "credentialSubject");
 }
 
-/// Rule 1: what was asked for is what is accepted.
+/// Rule 1: a side accepts only what it has asked for.
 #[test]
 fn refuses_a_did_and_other_bytes_where_it_asked_for_a_credential() {
     let (issuer, device) = (Party::new(KeyType::P256), Party::new(KeyType::P256));
@@ -496,7 +496,7 @@ fn accepts_a_pinned_document_of_did_dunlin() {
     assert_eq!(not_pinned(&did.to_string(), &other.document), ResolveError::NotPinned(did.clone()));
     let hash = pin(&device).split_once(' ').unwrap().1.to_owned();
     assert_eq!(not_pinned(&format!("{did} {hash}"), &other.document), ResolveError::NotPinned(did.clone()));
-    // A document that somebody has made up for the DID.
+    // A made-up document for the DID.
     let mut forged = device.document.value().clone();
     forged["id"] = did.as_str().into();
     let forged = serde_json::to_string(&forged).unwrap().replace(device.did().as_str(), did.as_str());
@@ -570,7 +570,7 @@ fn resumes_only_as_long_as_nothing_has_changed() {
                 pair.connect().unwrap();
                 pair.echo(b"hello").unwrap();
                 let end: Negotiated = pair.server.negotiated().unwrap().clone();
-                // What the verdict rests on outlives the credential.
+                // The facts that the verdict rests on outlive the credential.
                 let peer = CredentialIdentity::of(end.peer.as_ref().unwrap()).unwrap();
                 assert_eq!((&peer.did, peer.sequence, peer.statuses.len()), (device.did(), 1, 1));
                 if cached { end.is_peer_cached() } else { end.is_resumed() }

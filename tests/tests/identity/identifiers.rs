@@ -1,5 +1,5 @@
 //! Handshakes with the verifiers of `dunlin-identity` in messages of their own: every mode of the paper with
-//! each of its types of keys, and what the verifier of bare DIDs accepts.
+//! each of its types of keys, and the verdicts of the verifier of bare DIDs.
 
 use std::sync::Arc;
 
@@ -34,7 +34,7 @@ use crate::wallet::{DID, TRANSPORTS, VC, negotiated, negotiated_over, types};
 const NOW_S: Seconds = 1_767_225_600;
 const X509: CertificateType = CertificateType::X509;
 
-/// Somebody with a DID, whose key is that of a leaf.
+/// A party with a DID, whose key is a leaf's.
 struct Party {
     key: Arc<dyn SigningKey>,
     document: DidDocument,
@@ -65,7 +65,7 @@ impl Party {
         self.document.keys(Relationship::Authentication).next().unwrap().0.clone()
     }
 
-    /// What it shows: its DID, or a credential by this issuer.
+    /// The party's credential: its DID, or a credential by this issuer.
     fn shows(&self, issuer: Option<&Self>) -> Credential {
         let holding = match issuer {
             None => Holding::of_did(self.key.clone(), self.method()),
@@ -134,7 +134,7 @@ impl Cast {
         Self { pki, issuer, device, hub, providers }
     }
 
-    /// What a side shows.
+    /// The credential of a side.
     fn shows(&self, typ: CertificateType, side: Side) -> Credential {
         let (party, leaf) = match side {
             Side::Client => (&self.device, &self.pki.client),

@@ -1,4 +1,4 @@
-//! What is known to have ended stays known: of DIDs, of status lists, and of the logs of registries.
+//! Verifiers never forget a known end: of DIDs, of status lists, and of the logs of registries.
 
 mod answers;
 mod histories;
@@ -39,7 +39,7 @@ fn known() -> Arc<Known> {
     Arc::new(Known::new(Knowledge::default()))
 }
 
-/// What a registry shows, and what is known.
+/// A registry's documents, and the permanent knowledge.
 struct Side {
     documents: Arc<RegistryDocuments>,
     known: Arc<Known>,
@@ -55,7 +55,7 @@ impl Side {
         Self { documents: Arc::new(documents), known }
     }
 
-    /// After a restart: what is known has been in a store.
+    /// After a restart: the knowledge has been in a store.
     fn restarted(&self, registry: &Registry) -> Self {
         let records = self.known.records().into_iter().map(|record| {
             let bytes: [u8; RECORD_LEN] = record.to_bytes();
@@ -85,7 +85,7 @@ fn list<'h>(holders: impl IntoIterator<Item = &'h Holder>) -> TrustList {
     TrustList::new(holders.into_iter().map(|holder| holder.did().clone()))
 }
 
-/// More documents than are at hand at one time do not displace what is known of a rotation or an end.
+/// More documents than are at hand at one time do not displace the knowledge of a rotation or an end.
 #[test]
 fn a_replaced_key_and_an_ended_did_stay_known_however_many_others_follow() {
     let (mut registry, mut rotated, mut ended) = (Registry::new(), Holder::new(), Holder::new());
@@ -123,8 +123,8 @@ fn a_replaced_key_and_an_ended_did_stay_known_however_many_others_follow() {
     assert_eq!(refusal, ResolveError::Deactivated(ended.did().clone()).into());
 }
 
-/// Anybody can show the public proof of a DID. It costs no look-up and leaves nothing here, unless the DID is
-/// on the list.
+/// Any peer can show the public proof of a DID. It costs no look-up and leaves nothing here, unless the DID
+/// is on the list.
 #[test]
 fn strangers_cost_no_look_up_and_leave_nothing() {
     let (mut registry, member, stranger) = (Registry::new(), Holder::new(), Holder::new());
@@ -152,7 +152,7 @@ fn strangers_cost_no_look_up_and_leave_nothing() {
     }
 }
 
-/// A proof that nobody has signed leaves nothing, even of a DID on the list.
+/// A wrong proof leaves nothing, even of a DID on the list.
 #[test]
 fn nothing_is_kept_of_a_wrong_proof() {
     let (mut registry, member) = (Registry::new(), Holder::new());
@@ -170,7 +170,7 @@ fn nothing_is_kept_of_a_wrong_proof() {
     }
 }
 
-/// At the bound, new DIDs are refused, and what is known stays.
+/// At the bound, new DIDs are refused, and the knowledge so far stays.
 #[test]
 fn at_the_bound_new_dids_are_refused_and_old_knowledge_stays() {
     let (mut registry, mut first, second) = (Registry::new(), Holder::new(), Holder::new());
@@ -192,7 +192,7 @@ fn at_the_bound_new_dids_are_refused_and_old_knowledge_stays() {
     assert_eq!(verifier.still_believes(&verified.identity, at(NOW_S)), Belief::Holds);
 }
 
-/// Listeners that trust different registries share what is known.
+/// Listeners that trust different registries share their knowledge.
 #[test]
 fn a_registry_ends_and_replaces_no_did_of_another_one() {
     let (mut registry, mut other) = (Registry::new(), Registry::at(PARTNER));
@@ -278,7 +278,7 @@ fn a_smaller_log_is_refused_after_a_restart() {
     assert!(refused.unwrap_err().is_old());
 }
 
-/// What a store has received.
+/// The records that a store has received.
 #[derive(Debug, Default)]
 struct Stored(Mutex<Vec<Record>>);
 
@@ -422,8 +422,8 @@ fn a_pinned_document_beside_a_registry_is_asked_about() {
     assert_eq!(refusal, ResolveError::Deactivated(device.did().clone()).into());
 }
 
-/// An older proof counts only while the watch has no answer, only within its age, and never against what is
-/// known.
+/// An older proof counts only while the watch has no answer, only within its age, and never against later
+/// knowledge.
 #[test]
 fn an_older_proof_counts_in_an_outage_alone() {
     let (mut registry, mut device, mut other) = (Registry::new(), Holder::new(), Holder::new());
@@ -455,13 +455,13 @@ fn an_older_proof_counts_in_an_outage_alone() {
     assert_eq!(verified.validity.until_s(), u64::try_from(NOW_S + 1800).unwrap());
     judge(&older, NOW_S + 1801).unwrap_err();
     judge(&oldest, NOW_S).unwrap_err();
-    // What was looked up counts for as long.
+    // A looked-up document counts for as long.
     judged(&verifier, &other, None, NOW_S + 3600).unwrap();
     judged(&verifier, &other, None, NOW_S + 3601).unwrap_err();
     assert_eq!(used.load(Ordering::Relaxed), 2);
     assert!(watch.answered(begin + SILENT_TIME));
     judge(&older, NOW_S).unwrap_err();
-    // What is known to have ended or to be newer is refused in an outage, too.
+    // In an outage, too, an ended DID and an outdated document are refused.
     device.rotate();
     registry.put(&device);
     judged(&verifier, &device, Some(&registry.staple(&device, NOW_S)), NOW_S).unwrap();

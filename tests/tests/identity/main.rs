@@ -1,4 +1,4 @@
-//! Who the peer is: chains of certificates, the names in them, revocation, and certificate types of an
+//! The peer's identity: chains of certificates, the names in them, revocation, and certificate types of an
 //! application.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may fail")]
 

@@ -1,5 +1,6 @@
-//! Decentralised identities in messages of their own, by ssi_parameters (docs/identity.md): who shows what in
-//! which messages, choices, fallbacks, proofs, questions, sessions and the public implementation's variant.
+//! Decentralised identities in messages of their own, by ssi_parameters (docs/identity.md): which side shows
+//! which identity in which messages, choices, fallbacks, proofs, questions, sessions and the public
+//! implementation's variant.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -114,8 +115,8 @@ fn flights(
     ([&pair.client, &pair.server].map(|end| end.negotiated().unwrap().clone()), messages)
 }
 
-/// Who shows what: the server's flight, the client's, and the types of identity that the client and the
-/// server learn.
+/// The identities that the sides show: the server's flight, the client's, and the types of identity that the
+/// client and the server learn.
 struct Case {
     what: &'static str,
     client: ProfileBuilder,
@@ -297,7 +298,7 @@ fn asks_for_the_first_of_its_types_whether_by_certificate_or_by_messages() {
     }
 }
 
-/// What this side asks for is what it accepts: a certificate takes the place of an identity only if the
+/// A side accepts only the types that it asks for: a certificate takes the place of an identity only if the
 /// profile trusts it.
 #[test]
 fn accepts_no_certificate_without_trust_in_it() {

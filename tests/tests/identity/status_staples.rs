@@ -97,7 +97,7 @@ fn takes_status_lists_only_if_it_has_requested_them_and_only_once() {
     }
 }
 
-/// RFC 8446 §4.4.2: what stands beside a certificate answers the request for it.
+/// RFC 8446 §4.4.2: the extensions of a certificate answer the request for them.
 #[test]
 fn takes_status_lists_beside_a_certificate_only_if_it_has_requested_them() {
     let gets = |wallet: Arc<Wallet>, lists: &[u8]| {

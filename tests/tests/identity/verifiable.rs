@@ -154,7 +154,7 @@ fn prefers_the_credential_whose_issuer_the_peer_names() {
     }
 }
 
-/// The handshake is that of any other certificate: after a HelloRetryRequest, compressed, and over datagrams.
+/// The handshake is as with any other certificate: after a HelloRetryRequest, compressed, and over datagrams.
 #[test]
 fn works_after_a_retry_compressed_and_over_datagrams() {
     let wallet = || Arc::new(Wallet::asking_for_proofs());
@@ -298,7 +298,7 @@ fn trust_in_both(wallet: &Arc<Wallet>) -> Verifiers {
     x509().with(wallet.clone())
 }
 
-/// RFC 8446 §4.4.2: what stands beside a certificate answers the request for it.
+/// RFC 8446 §4.4.2: the extensions of a certificate answer the request for them.
 #[test]
 fn takes_a_proof_only_if_it_has_requested_one() {
     let vc = vc("did:dunlin:device", &pki().client);

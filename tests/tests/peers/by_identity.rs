@@ -107,7 +107,7 @@ fn openssl_goes_up_and_down_once_and_resumes_under_its_profile() {
         assert_eq!(peer.output_until("an answer", |o| o.len() >= 4), b"back");
         drop(link);
         drop(peer);
-        // The session is that of the second handshake.
+        // The session belongs to the second handshake.
         let mut peer = Process::client("openssl", &[&args[..], &["-sess_in", &session]].concat());
         let mut link = accept(&listener, &profiles, proven, proven);
         peer.feed(b"again".to_vec());

@@ -108,7 +108,7 @@ fn its_server_follows_a_client_to_another_address_without_a_check() {
     let mut link = connect(pion.address(), client(None, Some(8)));
     pion.handshake(&mut link);
     link.echo(b"from the first address").unwrap();
-    // The first socket stays open, so that nobody else gets its port.
+    // The first socket stays open, so that no other socket gets its port.
     let first = std::mem::replace(&mut link.socket, socket());
     assert_ne!(first.local_addr().unwrap(), link.socket.local_addr().unwrap());
     pion.exchange(&mut link);

@@ -25,11 +25,11 @@ enum Way {
     RawKey,
 }
 
-/// The ways of authentication that both sides support, with what Scandium calls the peer's identity.
+/// The ways of authentication that both sides support, with Scandium's name for the peer's identity.
 const WAYS: [(Way, &str); 3] =
     [(Way::Psk, "PreSharedKeyIdentity"), (Way::X509, "X509CertPath"), (Way::RawKey, "RawPublicKeyIdentity")];
 
-/// What its client sends first.
+/// The first message of Scandium's client.
 const HELLO: &[u8] = b"hello";
 
 /// The class path of the program, which is compiled once.

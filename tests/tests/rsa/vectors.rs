@@ -19,7 +19,7 @@ fn load(pkcs8: &[u8]) -> Arc<dyn SigningKey> {
     dunlin_legacy::rsa::KEY_LOADER.load(&der).unwrap()
 }
 
-/// Returns what follows the padding of a valid block (RFC 8017 §7.2.2).
+/// Returns the message after the padding of a valid block (RFC 8017 §7.2.2).
 fn unpadded(block: &[u8]) -> Option<&[u8]> {
     let [0, 2, rest @ ..] = block else { return None };
     let zero = rest.iter().position(|b| *b == 0).filter(|at| *at >= 8)?;

@@ -106,7 +106,7 @@ impl Cose {
         else {
             return Err(CoseError::Structure);
         };
-        // What it contained would be unsigned.
+        // The signature does not cover the unprotected header.
         if !unprotected.is_empty() {
             return Err(CoseError::Structure);
         }

@@ -15,7 +15,7 @@ use crate::key::{KeyError, KeyType, PublicKey};
 /// The longest text in such a credential, in bytes.
 pub const MAX_LINKS_TEXT: usize = 1000;
 
-/// The only context. It is not that of W3C's version 2.
+/// The only context. W3C's version 2 has another one.
 const CONTEXT: &str = "https://www.w3.org/2018/credentials/v2";
 
 const TYPE: &str = "VerifiableCredential";
@@ -32,8 +32,7 @@ pub enum LinksError {
     /// A member is missing, malformed, too long, or one that the signature would not cover.
     #[error("credential: missing, malformed or unknown member {0:?}")]
     Member(&'static str),
-    /// The verification method is not that of a trusted issuer, or of another issuer than the credential
-    /// names.
+    /// The verification method belongs to no trusted issuer, or to another issuer than the credential names.
     #[error("credential: its verification method belongs to no trusted issuer")]
     UntrustedIssuer,
     /// The signature is wrong, or the key has a type that the public implementation lacks.
@@ -59,7 +58,7 @@ pub struct LinksIssuer {
     pub key: PublicKey,
 }
 
-/// What such a credential says: texts alone.
+/// The members of such a credential, all of them texts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LinksCredential {
     /// The name of the credential.
@@ -77,7 +76,7 @@ pub struct LinksCredential {
 /// A credential after all checks. The caller must still resolve the subject: its key signs the handshake.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VerifiedLinks {
-    /// What the issuer signed.
+    /// The signed credential.
     pub credential: LinksCredential,
     /// The subject.
     pub subject: Did,
@@ -90,7 +89,7 @@ pub struct VerifiedLinks {
 }
 
 impl LinksCredential {
-    /// The text that the issuer signs: that of the credential without its proof, as cJSON prints it.
+    /// The text that the issuer signs: the credential without its proof, as cJSON prints it.
     pub fn signed_text(&self) -> String {
         object(1, &self.members())
     }
@@ -136,7 +135,7 @@ impl LinksCredential {
         let mut members = self.members();
         members.push(("proof", object(2, &proof)));
         let whole = object(1, &members);
-        // Nobody would accept what does not read.
+        // Verifiers reject a credential that cannot be read.
         Read::new(whole.as_bytes())?;
         Ok(whole)
     }

@@ -65,7 +65,7 @@ fn is_text(value: &Value) -> bool {
     value.is_string() || value.get("@value").is_some_and(Value::is_string)
 }
 
-/// Whether this object says what it is.
+/// Whether this object names its type.
 fn has_type(value: &Value) -> bool {
     let types = value.get("type").map(values).unwrap_or_default();
     !types.is_empty() && types.into_iter().all(Value::is_string)

@@ -50,7 +50,7 @@ pub enum CredentialError {
     /// A member is missing or malformed.
     #[error("credential: missing or malformed member {0:?}")]
     Member(&'static str),
-    /// A context is unknown, or the first one is not that of credentials.
+    /// A context is unknown, or the first one is not the context of credentials.
     #[error("credential: unknown context {0:?}")]
     Context(String),
     /// The credential's types do not include `VerifiableCredential`.
@@ -91,7 +91,7 @@ pub enum CredentialError {
 /// A credential after all checks.
 #[derive(Clone, Debug, PartialEq)]
 pub struct VerifiedCredential {
-    /// What the issuer signed: the credential without its proof, and without contexts that the proof does not
+    /// The signed part of the credential: without its proof, and without contexts that the proof does not
     /// cover.
     pub credential: Value,
     /// The trusted issuer.
@@ -106,7 +106,7 @@ pub struct VerifiedCredential {
     pub statuses: Vec<StatusEntry>,
     /// The first second in which the credential is valid; `None` if it does not say.
     pub valid_from: Option<Seconds>,
-    /// The last second in which the credential and what secures it (its proof or JWT) are valid; `None` if
+    /// The last second in which the credential and its securing mechanism (proof or JWT) are valid; `None` if
     /// neither expires.
     pub valid_until: Option<Seconds>,
     /// The last second in which the status lists behind the verdict are fresh; `None` if the credential has
@@ -138,8 +138,8 @@ impl Verifier {
     /// compact form. A credential with a status is refused: use [`Self::verify_with_status`].
     ///
     /// # Errors
-    /// The first check that fails. What only the signature makes reliable, such as times, is checked after
-    /// it.
+    /// The first check that fails. Values that only the signature makes reliable, such as times, are checked
+    /// after it.
     pub fn verify(
         &self,
         provider: &CryptoProvider,
@@ -166,7 +166,7 @@ impl Verifier {
         self.verified(provider, credential, Some(holder), lists, now)
     }
 
-    /// As [`Self::verify_with_status`], for a credential from somebody who proves to be its subject by other
+    /// As [`Self::verify_with_status`], for a credential whose presenter proves to be its subject by other
     /// means, as in a handshake: the caller must check that the presenter has a key of
     /// [`VerifiedCredential::subject`].
     ///
@@ -195,7 +195,7 @@ impl Verifier {
         Ok(VerifiedCredential { status_until, ..verified })
     }
 
-    /// Makes all checks but that of the status, without which the credential counts for nothing.
+    /// Makes all checks but the status check, without which the credential counts for nothing.
     pub(crate) fn verify_but_for_status(
         &self,
         provider: &CryptoProvider,
@@ -416,8 +416,8 @@ pub fn of_file(content: &[u8]) -> &[u8] {
     }
 }
 
-/// What a credential says, before anything is verified: to show it, or to find out about whom it is. It may
-/// also be the credential of a status list.
+/// Reads a credential without verifying it, to show it or to find its subject. It may also be the credential
+/// of a status list.
 ///
 /// # Errors
 /// [`CredentialError`] of a malformed text.
@@ -524,7 +524,7 @@ fn time(credential: &Value, name: &'static str) -> Result<Option<DateTime>, Cred
     DateTime::read(value).map(Some).ok_or(CredentialError::Member(name))
 }
 
-/// What a credential says, before it is believed.
+/// The claims of a credential, not verified yet.
 struct Claims {
     issuer: String,
     /// The id of the subject; `None` if there is none or there are several subjects.
@@ -565,7 +565,8 @@ impl Claims {
     }
 }
 
-/// VC Data Model 2.0 §4.3: the first context is that of credentials; this program must know the others, too.
+/// VC Data Model 2.0 §4.3: the first context is the context of credentials; this program must know the
+/// others, too.
 fn check_contexts(object: &Map<String, Value>, contexts: &Contexts) -> Result<(), CredentialError> {
     let urls = texts(object.get("@context")).ok_or(CredentialError::Member("@context"))?;
     let first = urls.first().copied().unwrap_or_default();

@@ -20,7 +20,7 @@ pub const MAX_PRESENTATION: usize = 64 * 1024;
 /// How many credentials a presentation may contain.
 pub const MAX_PRESENTED: usize = 8;
 
-/// What stands before an enveloped JWT (VC Data Model 2.0 §4.13.1).
+/// The prefix of an enveloped JWT (VC Data Model 2.0 §4.13.1).
 const JWT_ENVELOPE: &str = "data:application/vc+jwt,";
 
 /// Why a presentation is refused.
@@ -59,7 +59,7 @@ pub enum PresentationError {
     Credential(usize, CredentialError),
 }
 
-/// What a verifier demands of a presentation.
+/// The challenge and the domain that a verifier demands in a presentation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Audience<'a> {
     /// A random text that the verifier has sent and accepts once.

@@ -24,7 +24,7 @@ pub enum ProofError {
     /// There is no proof.
     #[error("the credential has no proof")]
     Missing,
-    /// There are several proofs, of which a verifier would have to know which count.
+    /// There are several proofs: a verifier would have to know which of them count.
     #[error("the credential has several proofs")]
     Several,
     /// A member is missing or malformed.
@@ -44,7 +44,7 @@ pub enum ProofError {
     Purpose {
         /// The purpose of the proof.
         found: String,
-        /// What the purpose should be.
+        /// The expected purpose.
         expected: &'static str,
     },
     /// The proof rests on another proof, which is not supported.
@@ -56,7 +56,7 @@ pub enum ProofError {
     /// The proof has expired.
     #[error("proof: it has expired")]
     Expired,
-    /// The contexts of the credential do not begin with those of the proof.
+    /// The contexts of the credential do not begin with the proof's.
     #[error("proof: the credential's contexts do not begin with the proof's")]
     Context,
     /// The signature is malformed or wrong, or the key cannot sign.
@@ -111,7 +111,7 @@ impl Cryptosuite {
     }
 }
 
-/// What a proof says of itself, and what it covers.
+/// A proof, and the credential that it covers.
 pub(crate) struct Proof {
     pub(crate) method: DidUrl,
     suite: Cryptosuite,
@@ -266,7 +266,7 @@ pub(super) fn sign_for(
     Ok(secured)
 }
 
-/// The signed bytes: the hash of the proof's options, then that of the document (vc-di-eddsa §3.3.4,
+/// The signed bytes: the hash of the proof's options, then the hash of the document (vc-di-eddsa §3.3.4,
 /// vc-di-ecdsa §3.3.4).
 fn hash_data(
     provider: &CryptoProvider,

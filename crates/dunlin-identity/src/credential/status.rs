@@ -46,7 +46,7 @@ pub const DEFAULT_STATUS_AGE: Seconds = 24 * 3600;
 /// The longest URL of a list, in bytes.
 pub const MAX_STATUS_URL: usize = 2048;
 
-/// What the `ttl` of a list is, if it says nothing, in milliseconds (Bitstring Status List §2.2).
+/// The default `ttl` of a list, in milliseconds (Bitstring Status List §2.2).
 const DEFAULT_TTL: u64 = 300_000;
 
 /// Why a status or a list is refused.
@@ -70,7 +70,7 @@ pub enum StatusError {
         "the status list {0:?} is older than the one at hand, or of the same second without all of its bits"
     )]
     Older(String),
-    /// Another issuer than that of the credential signed the list.
+    /// Another issuer than the credential's signed the list.
     #[error("the status list {0:?} has another issuer than the credential")]
     OtherIssuer(String),
     /// The list does not have the purpose of the entry.
@@ -113,7 +113,7 @@ pub enum StatusError {
     Length(u64),
 }
 
-/// What a set bit means.
+/// The meaning of a set bit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum StatusPurpose {
     /// The credential is invalid for ever.
@@ -153,7 +153,7 @@ pub struct StatusEntry {
     /// The number of the bit, from 0. An issuer chooses it at random, so that it says nothing about the
     /// holder.
     pub index: u64,
-    /// What the bit means.
+    /// The meaning of the bit.
     pub purpose: StatusPurpose,
 }
 
@@ -230,7 +230,7 @@ impl Default for Bitstring {
 }
 
 impl Bitstring {
-    /// A list of so many clear bits, rounded up to bytes.
+    /// A list of this many clear bits, rounded up to bytes.
     ///
     /// # Errors
     /// [`StatusError::Length`].
@@ -324,8 +324,8 @@ impl Bitstring {
     }
 }
 
-/// What a holder sends in a handshake beside a credential, so that verifiers need not fetch the status lists
-/// of its issuer: the credentials of the lists, each as `opaque list<1..2^16-1>`.
+/// Encodes the status lists that a holder sends beside its credential in a handshake, so that verifiers need
+/// not fetch them from the issuer: the credentials of the lists, each as `opaque list<1..2^16-1>`.
 ///
 /// # Errors
 /// [`StatusError::Staple`].
@@ -490,7 +490,8 @@ impl StatusList {
         &self.issuer
     }
 
-    /// What [`Knowledge`](crate::knowledge::Knowledge) calls the lists of this issuer and URL.
+    /// The subject under which [`Knowledge`](crate::knowledge::Knowledge) keeps the lists of this issuer and
+    /// URL.
     pub fn subject(&self, provider: &CryptoProvider) -> Subject {
         Subject::list(provider, &self.issuer, &self.url)
     }
@@ -580,8 +581,8 @@ impl StatusLists {
     /// Takes a list of the program in the place of an older one with this URL. It never leaves.
     ///
     /// # Errors
-    /// [`StatusError::Older`]: a list never goes back, so a stored copy hides no revocation. Of two lists of one second, the one with all
-    /// bits of the other counts.
+    /// [`StatusError::Older`]: a list never goes back, so a stored copy hides no revocation. Of two lists of
+    /// one second, the one with all bits of the other counts.
     pub fn insert(&mut self, list: StatusList) -> Result<(), StatusError> {
         self.take(list, true)
     }
@@ -616,7 +617,7 @@ impl StatusLists {
     /// the lists of one issuer do not displace those of another.
     pub fn merge<'l>(&mut self, others: impl IntoIterator<Item = &'l StatusList>) {
         for list in others {
-            // The only refusal is that of an older list.
+            // Only an older list is refused.
             let _ = self.take(list.clone(), false);
             self.bound();
         }
@@ -669,8 +670,8 @@ impl StatusLists {
     }
 
     /// Checks the statuses of a credential, by these lists and those that its holder has `sent`, after all
-    /// checks: the newest one counts, and none of which `is_newest` says that a newer one is known. Returns
-    /// the last second for which the answer holds; `None` if there are no statuses.
+    /// checks: the newest one counts, unless `is_newest` says that a newer one is known. Returns the last
+    /// second for which the answer holds; `None` if there are no statuses.
     pub(crate) fn check(
         &self,
         sent: &[StatusList],
@@ -726,8 +727,8 @@ impl<'s> SentList<'s> {
     /// The lists in a staple beside a credential with these statuses.
     ///
     /// # Errors
-    /// [`StatusError::Staple`]; [`StatusError::OtherList`]: the credential has no status in the list; [`CredentialError`] of what cannot be
-    /// read.
+    /// [`StatusError::Staple`]; [`StatusError::OtherList`]: the credential has no status in the list;
+    /// [`CredentialError`] of what cannot be read.
     pub(crate) fn read_all(staple: &'s [u8], entries: &[StatusEntry]) -> Result<Vec<Self>, CredentialError> {
         let mut lists: Vec<Self> = Vec::new();
         for sent in read_staple(staple)? {

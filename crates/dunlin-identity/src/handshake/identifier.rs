@@ -21,7 +21,7 @@ use crate::json;
 use crate::method::dunlin::Sha256Hash;
 use crate::trust::TrustList;
 
-/// A peer that has proven a bare DID: the DID, and what the verdict rests on.
+/// A peer that has proven a bare DID: the DID, and the facts that the verdict rests on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct IdentifierIdentity {
@@ -109,7 +109,8 @@ impl IdentifierVerifier {
     /// `proof` is what the peer has sent beside it.
     ///
     /// # Errors
-    /// [`Refusal`]. What [`Refusal::is_missing`] names can be looked up.
+    /// [`Refusal`]. The program can look up a missing document or list ([`Refusal::is_missing`]) and try
+    /// again.
     pub fn judge(
         &self,
         entries: &[CertificateDer<'_>],

@@ -1,4 +1,5 @@
-//! What a verifier tells about a peer with a credential, and keeps of it in sessions and cache entries.
+//! The identity of a peer with a credential, as a verifier reports it and as sessions and cache entries keep
+//! it.
 
 use dunlin::PeerIdentity;
 use dunlin::auth::{MAX_OTHER_DETAILS, MAX_OTHER_TEXT, OtherIdentity};
@@ -16,8 +17,8 @@ pub const MAX_SHOWN_DID: usize = 256;
 
 const _: () = assert!(MAX_SHOWN_DID + '…'.len_utf8() <= MAX_OTHER_TEXT, "the text fits");
 
-/// A peer that has proven a credential: its DID, who says what about it, and what the verdict rests on. It is
-/// the content of [`OtherIdentity::details`].
+/// A peer that has proven a credential: its DID, the issuer and its claims, and the facts that the verdict
+/// rests on. It is the content of [`OtherIdentity::details`].
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct CredentialIdentity {
@@ -28,8 +29,9 @@ pub struct CredentialIdentity {
     /// The hash of the issuer's document and its version, if a resolver has shown it; `None` if the program
     /// has given the document.
     pub issuer_document: Option<(Sha256Hash, u64)>,
-    /// What the issuer says about the peer: the credential's subject without its id. `None` if it is too long
-    /// for sessions and cache entries; then nobody may conclude anything from a claim that is not there.
+    /// The issuer's claims about the peer: the credential's subject without its id. `None` if they are too
+    /// long for sessions and cache entries; the program must then conclude nothing from the absence of a
+    /// claim.
     pub claims: Option<Map<String, Value>>,
     /// The hash of the peer's DID document, in canonical form.
     pub document: Sha256Hash,

@@ -1,4 +1,4 @@
-//! The one home of what a program has learnt for good, which all its verifiers share.
+//! The one home of a program's permanent knowledge, which all its verifiers share.
 
 use std::fmt;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -11,7 +11,7 @@ use crate::did::Did;
 use crate::knowledge::{Knowledge, Learnt, Mark, Record, Subject};
 use crate::method::dunlin::Sha256Hash;
 
-/// Keeps what a program learns beyond its end, or passes it to other programs. A handshake waits for it, so
+/// Keeps a program's knowledge beyond its end, or passes it to other programs. A handshake waits for it, so
 /// it must not block. It reports its own failures.
 pub trait KnownStore: Send + Sync + fmt::Debug {
     /// Keeps an entry, which is later than those before it about the same subject. Entries about logs
@@ -43,7 +43,7 @@ impl Known {
         self
     }
 
-    /// Adds what a store has from other programs.
+    /// Adds a store's records from other programs.
     pub fn merge(&self, records: impl IntoIterator<Item = Record>) {
         let mut knowledge = self.knowledge.write().unwrap_or_else(PoisonError::into_inner);
         for record in records {
@@ -68,7 +68,7 @@ impl Known {
         self.len() == 0
     }
 
-    /// What is known of something.
+    /// The latest that is known of this subject.
     pub(super) fn get(&self, subject: &Subject) -> Option<Mark> {
         self.knowledge.read().unwrap_or_else(PoisonError::into_inner).get(subject)
     }
@@ -134,7 +134,7 @@ impl Known {
         self.get(subject).is_some_and(|mark| mark.ended)
     }
 
-    /// What is known of an earlier resolution of the DID that this subject is.
+    /// Whether an earlier resolution of this subject's DID is still the latest.
     pub(super) fn standing(&self, subject: &Subject, hash: &Sha256Hash, sequence: u64) -> Standing {
         if self.get(subject).is_none() {
             return Standing::Unknown;

@@ -23,7 +23,7 @@ use crate::trust::TrustList;
 /// [`dunlin::SsiMessages::Links`] alone (docs/identity.md): these credentials have no status, and the issuer
 /// signs no canonical form.
 ///
-/// It trusts what these issuers say about anybody, unless [`Self::with_peers`] names the peers.
+/// It trusts these issuers' claims about any subject, unless [`Self::with_peers`] names the peers.
 #[derive(Debug)]
 pub struct LinksVerifier {
     issuers: Vec<LinksIssuer>,
@@ -45,7 +45,7 @@ impl LinksVerifier {
         self
     }
 
-    /// Accepts only peers with these DIDs. An empty list accepts nobody.
+    /// Accepts only peers with these DIDs. An empty list accepts no peer.
     #[must_use]
     pub fn with_peers(self, peers: TrustList) -> Self {
         Self { subjects: self.subjects.only(peers), ..self }
@@ -62,7 +62,8 @@ impl LinksVerifier {
     /// result. `algorithms` are those that may verify the issuer's signature.
     ///
     /// # Errors
-    /// [`Refusal`]. What [`Refusal::is_missing`] names can be looked up.
+    /// [`Refusal`]. The program can look up a missing document or list ([`Refusal::is_missing`]) and try
+    /// again.
     pub fn judge(
         &self,
         entries: &[CertificateDer<'_>],

@@ -40,7 +40,7 @@ pub use watch::{RegistryWatch, SILENT_TIME};
 use crate::credential::Seconds;
 use crate::did::Did;
 
-/// What a peer has sent beside its credential or DID. Nothing in it is verified yet.
+/// The data that a peer has sent beside its credential or DID. Nothing in it is verified yet.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Stapled<'s> {
     /// The proof of what the DID resolves to ([`crate::registry::staple`]).
@@ -49,13 +49,14 @@ pub struct Stapled<'s> {
     pub credential_status: Option<&'s [u8]>,
 }
 
-/// What all verifiers of this module can do, for programs that look documents up.
+/// The common interface of this module's verifiers, for programs that look documents up.
 pub trait Judge: dunlin::auth::Verifier {
-    /// Verifies what a peer has shown: everything but the peer's possession of the key in the result.
+    /// Verifies a peer's credential or DID: everything but the peer's possession of the key in the result.
     /// `algorithms` are those that may verify the signature of an issuer.
     ///
     /// # Errors
-    /// [`Refusal`]. What [`Refusal::is_missing`] names can be looked up.
+    /// [`Refusal`]. The program can look up a missing document or list ([`Refusal::is_missing`]) and try
+    /// again.
     fn judge(
         &self,
         entries: &[CertificateDer<'_>],

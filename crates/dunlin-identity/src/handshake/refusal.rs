@@ -28,7 +28,7 @@ pub enum Refusal {
     /// The Certificate message has several entries.
     #[error("the peer has sent several entries instead of one credential")]
     Entries,
-    /// What the peer has sent as its DID is none.
+    /// The peer's identifier is not a DID.
     #[error("the peer's identifier: {0}")]
     Identifier(#[from] DidError),
     /// The credential is refused.
@@ -104,7 +104,7 @@ impl From<Refusal> for AuthenticationFailure {
     }
 }
 
-/// Syntax is a decode error; the rest is what RFC 8446 §6.2 says of certificates.
+/// Syntax is a decode error; the rest follows RFC 8446 §6.2 for certificates.
 pub(super) fn of_credential(error: &CredentialError) -> Alert {
     use CredentialError as C;
     use {CoseError as O, JwtError as J, ProofError as P};

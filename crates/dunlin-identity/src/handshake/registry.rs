@@ -1,5 +1,5 @@
-//! What a program believes a registry of `did:dunlin`, and what it has learnt from it: by the proofs that
-//! peers send along, and by those that the program has looked up.
+//! A program's trust in a registry of `did:dunlin`, and the state that it has learnt from the registry's
+//! proofs. Peers send these proofs along, or the program looks them up.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -35,8 +35,8 @@ pub const DEFAULT_OUTAGE_AGE: Seconds = 3600;
 /// ([`super::CredentialVerifier::asking`]).
 ///
 /// It keeps the largest checkpoint that it has accepted, so that the registry cannot go back, or show two
-/// histories of one size. How large that is stays in [`Known`], too. What a registry shows is verified
-/// against this checkpoint, and kept only if it still is the largest then.
+/// histories of one size. [`Known`] keeps its size, too. Each proof of the registry is verified against this
+/// checkpoint, and kept only if the checkpoint still is the largest then.
 pub struct RegistryDocuments {
     provider: Arc<CryptoProvider>,
     trust: RwLock<Arc<RegistryTrust>>,
@@ -50,7 +50,7 @@ pub struct RegistryDocuments {
     report: Report,
 }
 
-/// What counts while the registry does not answer.
+/// The rules for older proofs while the registry does not answer.
 struct Outage {
     max_age: Seconds,
     report: Box<dyn Fn(&Did) + Send + Sync>,
@@ -151,8 +151,8 @@ impl RegistryDocuments {
         }
     }
 
-    /// Shares what is known for good with other registries and verifiers. It belongs to the registry's
-    /// origin, whatever keys the registry has, and says nothing about the DIDs of other origins.
+    /// Shares permanent knowledge with other registries and verifiers. It belongs to the registry's origin,
+    /// whatever keys the registry has, and says nothing about the DIDs of other origins.
     #[must_use]
     pub fn with_known(self, known: Arc<Known>) -> Self {
         Self { documents: self.documents.with_known(known), ..self }
@@ -175,7 +175,7 @@ impl RegistryDocuments {
         (self.report)(accepted, other);
     }
 
-    /// Whom it believes.
+    /// The trust in the registry.
     pub fn trust(&self) -> Arc<RegistryTrust> {
         Arc::clone(&self.trust.read().unwrap_or_else(PoisonError::into_inner))
     }
@@ -364,7 +364,7 @@ impl RegistryDocuments {
         self.documents.deactivate(did);
     }
 
-    /// What a peer has proven that sent this staple.
+    /// Resolves a DID by the staple that the peer has sent.
     fn stapled(&self, did: &Did, staple: &Staple, now: Seconds) -> Result<Resolution, ResolveError> {
         loop {
             let newest = self.newest();
@@ -393,8 +393,8 @@ impl RegistryDocuments {
         self.outage.max_age > 0 && self.is_silent()
     }
 
-    /// What counts for want of something newer while the registry is silent: the proof that the peer has
-    /// sent, or the document that this side has looked up last. `error` is the refusal otherwise.
+    /// Resolves a DID by an older proof while the registry is silent: by the peer's proof, or by the document
+    /// that this side has looked up last. `error` is the refusal otherwise.
     fn in_outage(
         &self,
         did: &Did,
@@ -418,7 +418,7 @@ impl RegistryDocuments {
         Ok(resolved)
     }
 
-    /// What a proof says that is not older than an outage allows, unless something later is known.
+    /// Resolves a DID by a proof that is no older than an outage allows, unless a later document is known.
     fn old_proof(&self, did: &Did, staple: &Staple, now: Seconds) -> Result<Resolution, ResolveError> {
         let trust = self.trust().as_ref().clone().with_max_age(unsigned(self.outage.max_age));
         let resolved = staple.verify(&self.provider, did, &trust, None, unsigned(now));

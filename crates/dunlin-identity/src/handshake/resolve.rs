@@ -75,7 +75,7 @@ pub enum ResolveError {
     Key(#[from] KeyError),
 }
 
-/// What a DID resolves to.
+/// The result of resolving a DID.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Resolution {
     /// The document.
@@ -100,7 +100,7 @@ impl From<DidDocument> for Resolution {
     }
 }
 
-/// What a source knows now about an earlier resolution.
+/// Whether an earlier resolution is still the latest, as far as a source knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Standing {
     /// The DID still has this document, as far as the source knows.
@@ -156,7 +156,7 @@ pub trait Resolver: Send + Sync + fmt::Debug {
         Vec::new()
     }
 
-    /// What it knows now about an earlier resolution, to the document with this hash and number.
+    /// Whether an earlier resolution, to the document with this hash and number, is still the latest.
     fn standing(&self, _did: &Did, _document: &Sha256Hash, _sequence: u64) -> Standing {
         Standing::Unknown
     }
@@ -218,7 +218,7 @@ pub(super) fn resolve(
     Err(refusal)
 }
 
-/// What the resolvers know about an earlier resolution.
+/// Whether an earlier resolution is still the latest, as far as the resolvers know.
 pub(super) fn standing(
     resolvers: &[Arc<dyn Resolver>],
     did: &Did,
@@ -244,7 +244,7 @@ pub(super) fn standing(
 /// The DIDs on a list of issuers.
 #[derive(Clone, Debug, Default)]
 pub struct ListedIssuers {
-    /// What those resolve to whose documents are at hand.
+    /// The resolutions of the issuers whose documents are at hand.
     pub resolved: Vec<Resolution>,
     /// The others
     /// ([`CredentialVerifier::with_resolved_issuers`](super::CredentialVerifier::with_resolved_issuers)).
@@ -461,14 +461,14 @@ impl DocumentCache {
         Self { provider, methods, origin: String::new(), max_age, capacity, documents, known }
     }
 
-    /// Keeps what the registry with this origin says. What is known of the DIDs of others does not count
-    /// here, nor the reverse.
+    /// Keeps the documents of the registry with this origin. Knowledge of another registry's DIDs does not
+    /// count here, nor the reverse.
     #[must_use]
     pub fn with_origin(self, origin: &str) -> Self {
         Self { origin: origin.to_owned(), ..self }
     }
 
-    /// Shares what is known for good with others.
+    /// Shares permanent knowledge with other resolvers and verifiers.
     #[must_use]
     pub fn with_known(self, known: Arc<Known>) -> Self {
         Self { known, ..self }
@@ -484,7 +484,8 @@ impl DocumentCache {
     /// changes nothing, nor does an earlier look-up of the same version.
     ///
     /// # Errors
-    /// [`ResolveError::Key`]; [`ResolveError::Deactivated`]: that is for ever; [`ResolveError::Conflict`]; [`ResolveError::Full`].
+    /// [`ResolveError::Key`]; [`ResolveError::Deactivated`]: that is for ever; [`ResolveError::Conflict`];
+    /// [`ResolveError::Full`].
     pub fn insert(&self, document: DidDocument, sequence: u64, at: Seconds) -> Result<(), ResolveError> {
         let hash = Sha256Hash::of(&self.provider, document.canonical().as_bytes())?;
         self.insert_until(document, hash, sequence, at, at.saturating_add(self.max_age))
@@ -541,7 +542,7 @@ impl DocumentCache {
         (now <= until).then_some(Resolution { document, sequence, until: Some(until) })
     }
 
-    /// What is known for good.
+    /// The permanent knowledge that this cache shares.
     pub(super) fn known(&self) -> &Arc<Known> {
         &self.known
     }

@@ -1,4 +1,4 @@
-//! What both verifiers ask about the DID of a peer: whether this side talks to it, and which key it has.
+//! The checks that both verifiers make of a peer's DID: whether this side accepts it, and which key it has.
 
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ pub(super) struct Subjects {
     peers: Option<TrustList>,
 }
 
-/// What this side knows about the DID of a peer.
+/// A peer's DID, resolved and accepted.
 pub(super) struct Subject {
     /// The key with which the DID proves itself in handshakes: the first under `authentication`.
     pub(super) key: SubjectPublicKeyInfoDer<'static>,
@@ -39,7 +39,7 @@ pub(super) struct Subject {
 }
 
 impl Subjects {
-    /// Everybody of `did:key` and `did:jwk`.
+    /// Accepts all peers of `did:key` and `did:jwk`.
     pub(super) fn new(provider: Arc<CryptoProvider>) -> Self {
         Self { provider, resolvers: self_contained(), peers: None }
     }
@@ -106,7 +106,7 @@ impl Subjects {
         Ok(Some(staple.membership).filter(|membership| !membership.is_empty()))
     }
 
-    /// What an issuer resolves to whose document the resolvers have.
+    /// Resolves an issuer whose document the resolvers have.
     pub(super) fn resolve_issuer(
         &self,
         listed: &ListedIssuer,
@@ -161,7 +161,7 @@ impl Subjects {
         self.resolvers.iter().any(asks)
     }
 
-    /// What is known of an earlier resolution.
+    /// Whether an earlier resolution is still the latest, as far as the resolvers know.
     pub(super) fn standing(&self, did: &Did, document: &Sha256Hash, sequence: u64, now: Seconds) -> Standing {
         standing(&self.resolvers, did, (document, sequence), now)
     }

@@ -27,8 +27,8 @@ use crate::trust::TrustList;
 /// Verifies peers by their credentials (docs/identity.md). [`Verifiers::with`](dunlin::auth::Verifiers::with)
 /// adds it to a profile.
 ///
-/// It trusts what these issuers say about anybody, unless [`Self::with_peers`] names the peers. A credential
-/// is not bound to a host name: without such names, a client accepts every holder as its server.
+/// It trusts these issuers' claims about any subject, unless [`Self::with_peers`] names the peers. A
+/// credential is not bound to a host name: without such names, a client accepts every holder as its server.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -39,7 +39,11 @@ use crate::trust::TrustList;
 /// use dunlin_identity::trust::TrustList;
 ///
 /// /// Trusts the issuers on this list.
-/// fn trust(provider: Arc<CryptoProvider>, list: &str, now_s: i64) -> Result<Verifiers, Box<dyn std::error::Error>> {
+/// fn trust(
+///     provider: Arc<CryptoProvider>,
+///     list: &str,
+///     now_s: i64,
+/// ) -> Result<Verifiers, Box<dyn std::error::Error>> {
 ///     let issuers = ListedIssuers::of(&provider, &TrustList::read(list)?, &[], &[], now_s)?;
 ///     Ok(Verifiers::default().with(Arc::new(CredentialVerifier::new(provider, issuers.resolved))))
 /// }
@@ -47,7 +51,7 @@ use crate::trust::TrustList;
 #[derive(Debug)]
 pub struct CredentialVerifier {
     issuers: Verifier,
-    /// What the issuers have resolved to: their documents, and until when these are the latest.
+    /// The resolutions of the issuers: their documents, and until when these are the latest.
     resolved: Vec<Resolution>,
     /// The issuers whose documents the resolvers have.
     looked_up: Vec<ListedIssuer>,
@@ -70,9 +74,9 @@ struct WaitingList {
 }
 
 impl CredentialVerifier {
-    /// Trusts the issuers with these documents, and resolves peers of `did:key` and `did:jwk`. What an issuer
-    /// has resolved to ([`ListedIssuers`](super::ListedIssuers)) counts as long as it is the latest, as far
-    /// as the resolvers know; a document alone has no end of its own.
+    /// Trusts the issuers with these documents, and resolves peers of `did:key` and `did:jwk`. An issuer's
+    /// resolution ([`ListedIssuers`](super::ListedIssuers)) counts as long as it is the latest, as far as the
+    /// resolvers know; a document alone has no end of its own.
     pub fn new(
         provider: Arc<CryptoProvider>,
         issuers: impl IntoIterator<Item = impl Into<Resolution>>,
@@ -91,7 +95,7 @@ impl CredentialVerifier {
         Self { issuers, resolved, looked_up, subjects, status, known, waiting, asks: false }
     }
 
-    /// Shares what is known for good with other verifiers and registries.
+    /// Shares permanent knowledge with other verifiers and registries.
     #[must_use]
     pub fn with_known(self, known: Arc<Known>) -> Self {
         let verifier = Self { known, ..self };
@@ -99,7 +103,7 @@ impl CredentialVerifier {
         verifier
     }
 
-    /// Trusts these issuers, too. The resolvers have their documents, of which the latest counts: an issuer
+    /// Trusts these issuers, too. The resolvers have their documents, and the latest one counts: an issuer
     /// may change its key, and issues its credentials again then. One that is pinned to a document may not.
     #[must_use]
     pub fn with_resolved_issuers(
@@ -125,7 +129,7 @@ impl CredentialVerifier {
         self
     }
 
-    /// Accepts only peers with these DIDs. An empty list accepts nobody.
+    /// Accepts only peers with these DIDs. An empty list accepts no peer.
     #[must_use]
     pub fn with_peers(self, peers: TrustList) -> Self {
         Self { subjects: self.subjects.only(peers), ..self }
@@ -176,7 +180,7 @@ impl CredentialVerifier {
     /// Learns which lists at hand are the newest.
     fn learn_lists(&self) {
         for list in self.lists().iter() {
-            // One that is not counts for nobody.
+            // A list that is not the newest counts for no credential.
             let _ = self.learn_list(list);
         }
     }
@@ -187,7 +191,8 @@ impl CredentialVerifier {
     /// revoked the credential.
     ///
     /// # Errors
-    /// [`Refusal`]. What [`Refusal::is_missing`] names can be looked up.
+    /// [`Refusal`]. The program can look up a missing document or list ([`Refusal::is_missing`]) and try
+    /// again.
     pub fn judge(
         &self,
         entries: &[CertificateDer<'_>],
@@ -337,7 +342,7 @@ impl CredentialVerifier {
         !matches!(self.known.compare(&subject, list.mark()), Learnt::Earlier | Learnt::Other)
     }
 
-    /// What the lists at hand say now about a credential with these statuses.
+    /// Whether a credential with these statuses still holds, by the lists at hand.
     fn belief_in_status(&self, issuer: &Did, statuses: &[StatusEntry], now: Seconds) -> Belief {
         if statuses.is_empty() {
             return Belief::Holds;
@@ -353,7 +358,7 @@ impl CredentialVerifier {
         }
     }
 
-    /// What is known now of the issuer's document behind an earlier verdict.
+    /// Whether the issuer's document behind an earlier verdict still holds.
     fn belief_in_issuer(&self, peer: &CredentialIdentity, now: Seconds) -> Belief {
         let issuer = &peer.issuer;
         if let Some((document, sequence)) = peer.issuer_document {
@@ -444,7 +449,7 @@ impl CredentialVerifier {
     }
 }
 
-/// What the verdict rests on.
+/// The peer's identity, with the facts that the verdict rests on.
 fn identity(
     verified: VerifiedCredential,
     document: Sha256Hash,

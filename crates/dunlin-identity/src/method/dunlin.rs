@@ -32,7 +32,7 @@ pub const MAX_OPERATION: usize = MAX_DOCUMENT + 8704;
 /// The longest origin of a registry, in bytes.
 pub const MAX_ORIGIN: usize = 255;
 
-/// What stands for the DID in the text that is hashed to make it.
+/// The placeholder for the DID in the text whose hash makes the DID.
 const PLACEHOLDER: &str = "did:dunlin:";
 
 /// The document's member for the registry and the hashes of keys.
@@ -92,7 +92,7 @@ pub enum OperationError {
     Sequence {
         /// The next sequence number.
         expected: u64,
-        /// That of the operation.
+        /// The operation's sequence number.
         found: u64,
     },
     /// The operation does not follow the latest one.
@@ -174,7 +174,7 @@ impl fmt::Display for Sha256Hash {
     }
 }
 
-/// What an operation does.
+/// The kind of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OperationKind {
     /// Makes the DID.
@@ -273,7 +273,7 @@ impl Operation {
     /// `authentication`.
     ///
     /// # Errors
-    /// [`OperationError`], also those of [`State::create`]: an operation that it would refuse is not signed.
+    /// [`OperationError`], also from [`State::create`]: an operation that it would refuse is not signed.
     pub fn create(
         provider: &CryptoProvider,
         signer: &dyn SigningKey,
@@ -290,7 +290,7 @@ impl Operation {
     /// Signs an update to `document`, with the key that `state` is committed to.
     ///
     /// # Errors
-    /// [`OperationError`], also those of [`State::apply`]: an operation that it would refuse is not signed.
+    /// [`OperationError`], also from [`State::apply`]: an operation that it would refuse is not signed.
     pub fn update(
         provider: &CryptoProvider,
         signer: &dyn SigningKey,
@@ -307,7 +307,7 @@ impl Operation {
     /// Signs a deactivation, with the key that `state` is committed to or with the recovery key.
     ///
     /// # Errors
-    /// [`OperationError`], also those of [`State::apply`]: an operation that it would refuse is not signed.
+    /// [`OperationError`], also from [`State::apply`]: an operation that it would refuse is not signed.
     pub fn deactivate(
         provider: &CryptoProvider,
         signer: &dyn SigningKey,
@@ -335,7 +335,7 @@ impl Operation {
         Self::from_value(value)
     }
 
-    /// What the operation does.
+    /// The kind of the operation.
     pub fn kind(&self) -> OperationKind {
         self.kind
     }
@@ -363,8 +363,8 @@ impl Operation {
         Ok(json::canonical(&self.value)?)
     }
 
-    /// The hash by which the next operation names this one. It leaves out the signature, of which ECDSA lets
-    /// anybody make another valid form.
+    /// The hash by which the next operation names this one. It leaves out the signature: anyone can turn an
+    /// ECDSA signature into another valid one.
     ///
     /// # Errors
     /// [`OperationError::Canonical`], [`KeyError::Provider`].
@@ -396,7 +396,7 @@ fn origin(text: &str) -> Result<String, OperationError> {
     if good { Ok(text.to_owned()) } else { Err(OperationError::Member("registry")) }
 }
 
-/// What a document says about its registry and keys to come.
+/// The registry that a document names, and the hashes of its keys to come.
 struct Commitments {
     registry: String,
     next: Sha256Hash,
@@ -657,7 +657,7 @@ impl State {
     /// key.
     ///
     /// # Errors
-    /// What a document's checks say.
+    /// The first check of the document that fails.
     pub fn rotated(&self, current: &PublicKey, next: Sha256Hash) -> Result<DidDocument, OperationError> {
         let did = self.did.as_str();
         let value = document_of_key(did, self.sequence + 1, &self.registry, current, next, self.recovery);

@@ -28,7 +28,7 @@ const TAG: [u8; 32] = [
     0xa4, 0x32, 0xba, 0xbe, 0x54, 0x83, 0xee, 0xab, 0x6b, 0x62, 0xce, 0xf0, 0x5c, 0x07, 0x91,
 ];
 
-/// What the public implementation appends to a message.
+/// The padding that the public implementation appends to a message.
 const PADDING: [u8; 32] = [0; 32];
 
 /// Why a DID, message or document is refused.
@@ -56,7 +56,7 @@ pub enum OttError {
     /// A member of the document is missing or malformed.
     #[error("did:ott: missing or malformed member {0:?} of the document")]
     Member(&'static str),
-    /// The document is that of another DID.
+    /// The document belongs to another DID.
     #[error("did:ott: the document is that of another DID")]
     OtherDid,
     /// The document is longer than [`MAX_OTT_DOCUMENT`].
@@ -202,7 +202,7 @@ impl OttMessage {
         &self.document
     }
 
-    /// The message for the ledger, with what the public implementation appends.
+    /// The message for the ledger, with the public implementation's padding.
     ///
     /// # Errors
     /// [`OttError::LongDocument`].

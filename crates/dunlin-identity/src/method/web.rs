@@ -39,7 +39,7 @@ pub enum WebError<F = core::convert::Infallible> {
     /// The document is refused.
     #[error("{0}")]
     Document(#[from] DocumentError),
-    /// The document names JSON-LD contexts without that of DID documents.
+    /// The document's JSON-LD contexts lack the context of DID documents.
     #[error("DID document: \"@context\" lacks {DID_CONTEXT:?}")]
     Context,
     /// The document could not be fetched; the reason.
@@ -163,7 +163,7 @@ pub fn read(text: &[u8], did: &Did) -> Result<DidDocument, WebError> {
     // RFC 8259 §8.1: a parser may ignore a byte order mark, which some editors write.
     let text = text.strip_prefix("\u{feff}".as_bytes()).unwrap_or(text);
     let value = json::read(text).map_err(DocumentError::Json)?;
-    // did:web §2.4: a document with contexts has that of DID documents. None is fetched.
+    // did:web §2.4: a document with contexts has the context of DID documents. This side fetches none.
     let known = match value.get("@context") {
         None => true,
         Some(json::Value::Array(contexts)) => contexts.iter().any(|context| context == DID_CONTEXT),

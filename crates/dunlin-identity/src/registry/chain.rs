@@ -45,14 +45,14 @@ const MAX_POWER: u64 = i64::MAX as u64 / 8;
 /// How many fields a header has.
 const HEADER_FIELDS: u64 = 14;
 
-/// A vote for a block that the validator holds for final (`SIGNED_MSG_TYPE_PRECOMMIT`).
+/// A precommit vote (`SIGNED_MSG_TYPE_PRECOMMIT`).
 const PRECOMMIT: u64 = 2;
 
 /// The flag of a signature for the block; other validators are absent or have voted for none
 /// (`BLOCK_ID_FLAG_COMMIT`).
 const COMMIT: u64 = 2;
 
-/// What a chain's signature line is of: a type of our own (0xff, C2SP signed-note), so its name follows.
+/// The type of a chain's signature line: one of our own (0xff, C2SP signed-note), so its name follows.
 const LINE_TYPE: &[u8] = b"\xffdunlin CometBFT LightBlock 1\n";
 
 /// Why a block, or trust in a chain, is refused.
@@ -71,7 +71,7 @@ pub enum ChainError {
     /// The header has the hash of another state than the checkpoint.
     #[error("block: its header does not commit to this checkpoint")]
     State,
-    /// The validators are not those of the header.
+    /// The validators do not match the header.
     #[error("block: its header has other validators")]
     Validators,
     /// The signatures are of another block.
@@ -199,7 +199,8 @@ impl ValidatorSet {
     /// Validators with Ed25519 keys and their voting power.
     ///
     /// # Errors
-    /// [`ChainError::Malformed`]: there are none or too many, one is there twice, or the voting powers exceed CometBFT's bounds.
+    /// [`ChainError::Malformed`]: there are none or too many, one is there twice, or the voting powers exceed
+    /// CometBFT's bounds.
     pub fn new(validators: Vec<(PublicKey, u64)>) -> Result<Self, ChainError> {
         let wrong = ChainError::Malformed("validators");
         if !(1..=MAX_VALIDATORS).contains(&validators.len()) {
@@ -398,8 +399,8 @@ impl LightBlock {
         root(hasher, self.header.leaves.iter().cloned())
     }
 
-    /// What the validator with this number has signed (`CanonicalVote`); `None` if it has not voted for the
-    /// block.
+    /// The message that the validator with this number has signed (`CanonicalVote`); `None` if it has not
+    /// voted for the block.
     pub fn vote(&self, validator: usize) -> Option<Vec<u8>> {
         let (time, _) = self.commit.votes.get(validator)?.as_ref()?;
         let vote = MessageWriter::default().number(1, PRECOMMIT).fixed(2, self.commit.height);
@@ -445,7 +446,7 @@ impl fmt::Debug for LightBlock {
     }
 }
 
-/// Whom a verifier believes about a replicated registry: the validators of its chain. It assumes that fewer
+/// A verifier's trust in a replicated registry: the validators of its chain. The verifier assumes that fewer
 /// than a third of them, by voting power, work together against it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChainTrust {
@@ -456,9 +457,9 @@ pub struct ChainTrust {
 }
 
 impl ChainTrust {
-    /// Trusts the validators, who were those of the chain at the time `confirmed_s`, in seconds since 1970,
-    /// for 14 days ([`DEFAULT_TRUSTING_PERIOD`]). A later block that the verifier has accepted confirms its
-    /// own validators.
+    /// Trusts these validators, which the chain had at the time `confirmed_s`, in seconds since 1970, for 14
+    /// days ([`DEFAULT_TRUSTING_PERIOD`]). A later block that the verifier has accepted confirms its own
+    /// validators.
     pub fn new(chain: Chain, validators: ValidatorSet, confirmed_s: u64) -> Self {
         Self { chain, validators, confirmed_s, period_s: DEFAULT_TRUSTING_PERIOD }
     }

@@ -1,5 +1,5 @@
-//! Checkpoints (C2SP tlog-checkpoint): what a registry states about its log at one moment, and whom a
-//! verifier believes it. The last entry of the log states the states of all DIDs ([`super::proof`]).
+//! Checkpoints (C2SP tlog-checkpoint): a registry's statements about its log at one moment, and a verifier's
+//! trust in them. The last entry of the log states the states of all DIDs ([`super::proof`]).
 
 use alloc::borrow::ToOwned;
 use alloc::string::{String, ToString};
@@ -32,7 +32,7 @@ pub enum CheckpointError {
     /// The note is malformed, or a signature is wrong.
     #[error("checkpoint: {0}")]
     Note(#[from] NoteError),
-    /// The text is not that of a registry's checkpoint: origin, size and root.
+    /// The text is not a registry's checkpoint: origin, size and root.
     #[error("checkpoint: malformed text; a registry's has the lines origin, size and root")]
     Malformed,
     /// The checkpoint has the format of an earlier version, which states the root of the state map itself.
@@ -69,7 +69,7 @@ pub enum CheckpointError {
         /// How many must have.
         needed: usize,
     },
-    /// The log is smaller than that of a checkpoint that this verifier has accepted.
+    /// The log is smaller than in a checkpoint that this verifier has accepted.
     #[error(
         "checkpoint: its log has {offered} entries, but the registry has already shown {accepted}: fetch a newer one"
     )]
@@ -112,8 +112,8 @@ pub enum CheckpointError {
 
 impl CheckpointError {
     /// Whether the registry has signed the refused checkpoint all the same. Every check behind these errors
-    /// follows that of the registry's signature, or of its validators' signatures. Without their support,
-    /// nothing shows who has made a block.
+    /// follows the check of the registry's signature, or of its validators' signatures. Without their
+    /// support, nothing shows who has made a block.
     pub const fn is_signed(&self) -> bool {
         matches!(
             self,
@@ -152,7 +152,7 @@ pub enum TrustTextError {
     Trust(#[from] CheckpointError),
 }
 
-/// What a registry states.
+/// The state of a registry's log, as the registry states it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Checkpoint {
     /// The name of the registry.
@@ -241,7 +241,7 @@ impl SignedCheckpoint {
         Ok(Self { checkpoint, note: Note::new(text, Vec::new()) })
     }
 
-    /// What the registry states.
+    /// The checkpoint.
     pub fn checkpoint(&self) -> &Checkpoint {
         &self.checkpoint
     }
@@ -263,12 +263,11 @@ impl fmt::Display for SignedCheckpoint {
     }
 }
 
-/// Whom a verifier believes about one registry, and for how long signatures count. Of a registry with one
-/// operator, these are the registry's key, and witnesses of which some must have signed. If the registry is
-/// the only witness, the verifier trusts it wholly: it would not notice that the registry shows other
-/// verifiers another history. Witnesses check only that the log grows. Watches also replay it, and sign only
-/// state maps that follow from the operations. Of a replicated registry, the verifier believes the validators
-/// of its chain.
+/// A verifier's trust in one registry, and for how long signatures count. For a registry with one operator,
+/// it is in the registry's key, and in witnesses, some of which must have signed. If the registry is the only
+/// witness, the verifier trusts it wholly: it would not notice that the registry shows other verifiers
+/// another history. Witnesses check only that the log grows. Watches also replay it, and sign only state maps
+/// that follow from the operations. For a replicated registry, the trust is in the validators of its chain.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RegistryTrust {
     signers: Signers,
@@ -281,7 +280,7 @@ enum Signers {
     Chain(ChainTrust),
 }
 
-/// Who must have signed a checkpoint of a registry with one operator.
+/// The required signers of a checkpoint of a registry with one operator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct LogTrust {
     /// The registry's key.
@@ -292,7 +291,7 @@ struct LogTrust {
     watches: Quorum,
 }
 
-/// Keys for cosignatures, of which some must have signed.
+/// Keys for cosignatures, `needed` of which must have signed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Quorum {
     keys: Vec<NoteKey>,
@@ -502,9 +501,9 @@ impl RegistryTrust {
         }
     }
 
-    /// Reads a file with whom to believe: the genesis file of a chain in JSON ([`ChainTrust::from_genesis`]),
-    /// or the keys of a registry ([`Self::read`]). `now_s` is in seconds since 1970: by giving the file now,
-    /// its reader confirms that the validators are still those.
+    /// Reads the trust from a file: the genesis file of a chain in JSON ([`ChainTrust::from_genesis`]), or
+    /// the keys of a registry ([`Self::read`]). `now_s` is in seconds since 1970: by giving the file now, its
+    /// reader confirms that the validators are still those.
     ///
     /// # Errors
     /// [`TrustTextError`].
@@ -572,7 +571,7 @@ impl RegistryTrust {
         self.of_log().map_or(0, |trust| trust.watches.needed)
     }
 
-    /// What the operator should know about this trust, in one line: with witnesses, one signature suffices.
+    /// A warning to the operator, in one line, if the trust names witnesses but one signature suffices.
     pub fn warning(&self) -> Option<&'static str> {
         let trust = self.of_log()?;
         let one_suffices = trust.witnesses.needed == 1 && trust.signers() > 1;
@@ -586,7 +585,7 @@ impl RegistryTrust {
         self.logs().next()
     }
 
-    /// The registry's keys, of which one suffices; none of a replicated registry.
+    /// The registry's keys, one of which suffices; none of a replicated registry.
     pub fn logs(&self) -> impl Iterator<Item = &NoteKey> {
         self.of_log().into_iter().flat_map(LogTrust::keys)
     }
@@ -609,8 +608,8 @@ impl RegistryTrust {
         }
     }
 
-    /// What a handshake tells the peer about this registry, after `newest` was accepted: for each of its
-    /// keys.
+    /// The entries that a handshake sends the peer about this registry after `newest` was accepted: one for
+    /// each of the registry's keys.
     pub fn known(&self, newest: Option<&SignedCheckpoint>) -> Vec<KnownRegistry> {
         let oldest_size = newest.map_or(0, |newest| newest.checkpoint.size);
         let known = |key_id| KnownRegistry { key_id, oldest_size };
@@ -637,8 +636,8 @@ impl RegistryTrust {
         Ok(FreshCheckpoint { checkpoint, fresh_until_s })
     }
 
-    /// Makes the same checks without those of the witnesses, for a checkpoint that only acknowledges an
-    /// operation: witnesses sign it later.
+    /// Makes the same checks, except for the witnesses' signatures, for a checkpoint that only acknowledges
+    /// an operation: witnesses sign it later.
     ///
     /// # Errors
     /// The first check that fails.
@@ -680,8 +679,8 @@ impl RegistryTrust {
         Ok((signed, times))
     }
 
-    /// Checks that the registry has signed a checkpoint, and returns when: the times of its witnesses, or
-    /// that of its block.
+    /// Checks that the registry has signed a checkpoint, and returns when: the times of its witnesses, or the
+    /// time of its block.
     fn times(
         &self,
         provider: &CryptoProvider,

@@ -222,7 +222,7 @@ impl StateMap {
     }
 }
 
-/// What is in the place of a DID.
+/// The content of a DID's place in the map.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Place {
     /// The DID's leaf, without the hash of its document, which the verifier knows.

@@ -1,4 +1,4 @@
-//! What a registry states and proves, and how a verifier checks it without asking the registry.
+//! The statements and proofs of a registry, and how a verifier checks them without asking the registry.
 //!
 //! A registry appends every operation to a log, a [Merkle tree](crate::merkle). [`map`] has the current state
 //! of every DID under one root, which the log states after the operations ([`proof`]). A [`checkpoint`] is

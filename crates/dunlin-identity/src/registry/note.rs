@@ -22,7 +22,7 @@ pub const MAX_NOTE: usize = 16 * 1024;
 /// The most signatures of a note. C2SP signed-note demands at least 16.
 pub const MAX_NOTE_SIGNATURES: usize = 64;
 
-/// The longest name of a key, in bytes: that of an origin of `did:dunlin`.
+/// The longest name of a key, in bytes: the longest origin of `did:dunlin`.
 pub const MAX_KEY_NAME: usize = 255;
 
 /// The length of the time before the signature in a cosignature.
@@ -66,7 +66,7 @@ pub enum NoteError {
     Signature(String),
 }
 
-/// What a key signs. The number goes into the ID of the key.
+/// The kind of signatures that a key makes. Its number goes into the key's ID.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NoteKeyKind {
     /// The text of notes: type 0x01 of C2SP signed-note. Logs sign so.
@@ -139,12 +139,12 @@ impl NoteKey {
         }
     }
 
-    /// The name: that of a log is its origin.
+    /// The name; a log's name is its origin.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// What the key signs.
+    /// The kind of the key's signatures.
     pub fn kind(&self) -> NoteKeyKind {
         self.kind
     }
@@ -195,7 +195,7 @@ pub(super) fn is_key_name(name: &str) -> bool {
     (1..=MAX_KEY_NAME).contains(&name.len()) && name.bytes().all(good)
 }
 
-/// What a witness signs.
+/// The message that a witness signs.
 fn cosigned(text: &str, time_s: u64) -> Vec<u8> {
     format!("cosignature/v1\ntime {time_s}\n{text}").into_bytes()
 }
@@ -310,7 +310,7 @@ impl Note {
     /// Reads a note of at most [`MAX_NOTE`] bytes.
     ///
     /// # Errors
-    /// What is wrong with its form.
+    /// The note is malformed.
     pub fn read(bytes: &[u8]) -> Result<Self, NoteError> {
         if bytes.len() > MAX_NOTE {
             return Err(NoteError::TooLong);
@@ -339,8 +339,8 @@ impl Note {
     }
 
     /// Adds those signatures of `lines` that one of `keys` has made, as a witness answers (C2SP
-    /// tlog-witness), and leaves out those of other keys. The latest signature of a key replaces its others,
-    /// so that no witness takes the place of others. Returns of how many keys there is a new one.
+    /// tlog-witness), and leaves out other keys' signatures. The latest signature of a key replaces its
+    /// others, so that no witness takes the place of others. Returns the number of keys with a new signature.
     ///
     /// # Errors
     /// A line is malformed, the note becomes too long, or a signature of a known key is wrong. The note is
@@ -377,7 +377,7 @@ impl Note {
         Ok(count)
     }
 
-    /// Adds a signature, for example that of a witness.
+    /// Adds a signature, for example a witness's.
     pub fn add(&mut self, signature: NoteSignature) {
         self.signatures.push(signature);
     }

@@ -117,8 +117,8 @@ impl StateProof {
         self.verify_map(hasher, &map, checkpoint)
     }
 
-    /// Checks that this is the root of the checkpoint's map: the content of the last entry, or that of the
-    /// empty map if the log is empty.
+    /// Checks that this is the root of the checkpoint's map: the content of the last entry, or the root of
+    /// the empty map if the log is empty.
     fn verify_map(
         &self,
         hasher: Hasher<'_>,

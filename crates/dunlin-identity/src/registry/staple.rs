@@ -92,7 +92,7 @@ const FIELDS: [(&str, usize, usize); 4] = [
     ("membership", 0, MAX_MEMBERSHIP),
 ];
 
-/// What a staple proves.
+/// The current state of a DID, as a staple proves it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Resolved {
     /// The latest document.

@@ -1,4 +1,4 @@
-// What the programs for GnuTLS share: errors, and the cookie of a server over datagrams.
+// Common code of the GnuTLS programs: errors, and the cookie of a server over datagrams.
 
 #include <errno.h>
 #include <fcntl.h>
@@ -36,8 +36,8 @@ static void demand_cookie(int fd, gnutls_dtls_prestate_st *state) {
     gnutls_free(key.data);
 }
 
-// A session over a connected socket, whose server has demanded a cookie. The socket must not block: with one that does, GnuTLS
-// sleeps after each datagram, so that flights of many datagrams are sent again.
+// A session over a connected socket, whose server has demanded a cookie. The socket must not block: with one
+// that does, GnuTLS sleeps after each datagram, so that flights of many datagrams are sent again.
 static gnutls_session_t new_session(int server, int fd, int largest, const char *priority, gnutls_certificate_credentials_t keys) {
     gnutls_dtls_prestate_st state;
     gnutls_session_t session;

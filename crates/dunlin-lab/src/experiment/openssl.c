@@ -1,4 +1,4 @@
-// What OpenSSL's programs share.
+// Common code of the OpenSSL programs.
 
 #include <openssl/err.h>
 #include <openssl/ssl.h>
@@ -8,7 +8,7 @@ static void refuse(const char *what) {
     fail(error ? ERR_error_string(error, NULL) : what);
 }
 
-// A cookie as long as that of OpenSSL's own server.
+// A cookie as long as one of OpenSSL's own server.
 enum { COOKIE_BYTES = 20 };
 
 static int make_cookie(SSL *ssl, unsigned char *cookie, unsigned *length) {

@@ -1,4 +1,4 @@
-// What foreign peers share: sockets, and the end of everything that fails.
+// Common code of the foreign peers: sockets, and the exit on a failure.
 
 #include <arpa/inet.h>
 #include <netinet/tcp.h>

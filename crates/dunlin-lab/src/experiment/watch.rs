@@ -23,7 +23,7 @@ use crate::link::in_real_time;
 use crate::net::on_own_thread;
 
 thread_local! {
-    /// What this thread has done since the last call of [`timed`].
+    /// The operations of this thread since the last call of [`timed`].
     static SPENT: Cell<Operations> = const { Cell::new(Operations::NONE) };
 }
 

@@ -72,7 +72,7 @@ impl Ground {
     /// Makes two namespaces, joined by Ethernet.
     ///
     /// # Errors
-    /// Those of [`veth`].
+    /// As [`veth`].
     pub fn pair(&self, mtu: u16) -> Result<Pair, Error> {
         let pair = Pair { client: self.namespace("client")?, server: self.namespace("server")? };
         veth(pair.ends(mtu))?;

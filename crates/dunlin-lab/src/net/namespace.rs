@@ -99,7 +99,7 @@ impl Namespace {
     /// Runs `work` on a thread in the namespace, so that its sockets and processes belong there.
     ///
     /// # Errors
-    /// Those of [`enter`](Self::enter).
+    /// As [`enter`](Self::enter).
     pub fn run<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T, Error> {
         on_own_thread(|| {
             self.enter()?;

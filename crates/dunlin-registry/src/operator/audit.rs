@@ -18,7 +18,7 @@ use crate::operator::error::RegistryError;
 use crate::operator::history;
 use crate::operator::log::{Edge, read_tile};
 
-/// Who vouches for the log of a database.
+/// The signers that vouch for the log of a database.
 #[derive(Clone, Copy, Debug)]
 pub enum Log<'l> {
     /// A registry of one operator, which signs its checkpoints by one of these keys for notes, all with its
@@ -46,7 +46,8 @@ impl Log<'_> {
         })
     }
 
-    /// Checks that the registry has signed a checkpoint. Who knows the validators checks that of a replica.
+    /// Checks that the registry has signed a checkpoint. A caller that knows the validators checks a
+    /// replica's checkpoint.
     fn check(&self, provider: &CryptoProvider, signed: &SignedCheckpoint) -> Result<(), RegistryError> {
         let mut is_signed = matches!(self, Self::Replicated(_));
         if let Self::Signed(keys) = self {
@@ -61,7 +62,7 @@ impl Log<'_> {
     }
 }
 
-/// What an audit has found to be right.
+/// The result of a successful audit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Audit {
     /// The newest checkpoint.

@@ -1,4 +1,4 @@
-//! Copies of a registry: the log as files for everybody, and backups for its operator.
+//! Copies of a registry: the log as public files, and backups for its operator.
 
 use std::fs;
 use std::io::Write;
@@ -63,8 +63,8 @@ pub fn backup(path: &Path, copy: &Path) -> Result<(), RegistryError> {
     database::persist(file, copy)
 }
 
-/// Writes what a reader of the database sees, also what SQLite has not yet moved into its main file, into an
-/// empty file.
+/// Writes the database as a reader sees it into an empty file, also the pages that SQLite has not yet moved
+/// into its main file.
 fn write_copy(path: &Path, into: &Path) -> Result<(), RegistryError> {
     let name = into.to_str().ok_or_else(|| RegistryError::File {
         path: into.display().to_string(),
@@ -80,7 +80,7 @@ fn write_copy(path: &Path, into: &Path) -> Result<(), RegistryError> {
 /// it.
 ///
 /// # Errors
-/// [`RegistryError::OldBackup`], those of [`audit`]; the file `path` exists or cannot be written.
+/// [`RegistryError::OldBackup`], the errors of [`audit`]; the file `path` exists or cannot be written.
 pub fn restore(
     provider: &CryptoProvider,
     copy: &Path,

@@ -25,9 +25,9 @@ const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// `entry` and `tile` are the log, `did` and `document` the state, and `history` has the entry of each
 /// operation, by the DID's place in the state map and the number among the DID's operations. A document stays
-/// when a newer one replaces it, because a reader may still answer from an earlier checkpoint. `room` is what
-/// is reserved for further operations of the DID, in bytes, and `time` that of the latest one, in seconds
-/// since 1970.
+/// when a newer one replaces it, because a reader may still answer from an earlier checkpoint. `room` is the
+/// space reserved for further operations of the DID, in bytes, and `time` the time of the latest one, in
+/// seconds since 1970.
 const SCHEMA: &str = "
 CREATE TABLE setting (name TEXT NOT NULL PRIMARY KEY, value TEXT NOT NULL) STRICT;
 CREATE TABLE entry (number INTEGER NOT NULL PRIMARY KEY, content BLOB NOT NULL) STRICT;
@@ -67,8 +67,8 @@ pub(crate) fn unsigned(number: i64) -> u64 {
     u64::try_from(number).unwrap_or_default()
 }
 
-/// Checks that the database has the tables of a registry and nothing else. A backup needs no secret, so
-/// whoever stores it could have put a trigger in that changes what is written later.
+/// Checks that the database has the tables of a registry and nothing else. A backup needs no secret, so its
+/// keeper could have put in a trigger that changes later writes.
 pub(crate) fn check_schema(connection: &Connection) -> Result<(), RegistryError> {
     type Item = (String, String, Option<String>);
     // `ANALYZE` adds these tables. Anything else can have such a name as well, by `PRAGMA writable_schema`.
@@ -232,7 +232,7 @@ pub(crate) fn did_from(
     Ok(row.optional()?)
 }
 
-/// The DIDs whose latest entry has this number or a later one, at most so many.
+/// The DIDs whose latest entry has this number or a later one, at most `most` of them.
 pub(crate) fn dids_since(
     connection: &Connection,
     number: u64,
@@ -250,7 +250,8 @@ pub(crate) fn bundle_length(connection: &Connection, first: u64, end: u64) -> Re
     Ok(unsigned(statement.query_row((signed(first), signed(end)), |row| row.get(0))?))
 }
 
-/// How many bytes the database takes on the disk, with what SQLite has not yet moved into its main file.
+/// How many bytes the database takes on the disk, with the pages that SQLite has not yet moved into its main
+/// file.
 pub(crate) fn size_on_disk(path: &Path) -> Result<u64, RegistryError> {
     let main = std::fs::metadata(path).map_err(|error| RegistryError::file(path, &error))?;
     let wal = std::fs::metadata(beside(path, "-wal")).map_or(0, |wal| wal.len());

@@ -25,7 +25,7 @@ pub enum RegistryError {
     /// Too many operations wait for the disk.
     #[error("the registry is busy: submit the operation again later")]
     Busy,
-    /// The log has reached its limit, or the database that of its server.
+    /// The log has reached its limit, or the database its server's limit.
     #[error("the registry is full: it accepts only deactivations, and one more update of each DID")]
     Full,
     /// The writer has ended, because the registry was closed or its database failed.
@@ -98,7 +98,7 @@ pub enum RegistryError {
     /// The CometBFT node of a replica cannot be asked, or does not take the operation; the reason.
     #[error("the CometBFT node of this replica: {0}; submit the operation again later")]
     Node(String),
-    /// CometBFT has sent a request that does not fit what came before; what is wrong.
+    /// CometBFT has sent a request that does not fit the earlier ones; the fault.
     #[error("a request of CometBFT does not fit this replica: {0}")]
     Request(&'static str),
 }

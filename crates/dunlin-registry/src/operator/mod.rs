@@ -1,4 +1,4 @@
-//! What the operator of a registry runs.
+//! The operator's side of a registry.
 
 pub mod audit;
 mod bundle;

@@ -1,4 +1,4 @@
-//! What readers see of a registry, and how they read the rest from the database.
+//! The readers' view of a registry, and how they read the rest from the database.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -169,7 +169,7 @@ impl Reader {
         self.view(|views| Arc::clone(&views.shown))
     }
 
-    /// What a DID resolves to in the state that readers see, with the proof.
+    /// Resolves a DID in the state that readers see, with the proof.
     ///
     /// # Errors
     /// The database cannot be read.
@@ -283,7 +283,7 @@ impl fmt::Debug for Reader {
     }
 }
 
-/// What a DID resolves to, with the proof.
+/// The result of resolving a DID, with the proof.
 #[derive(Clone, Debug)]
 pub struct Resolution {
     /// The state and the latest document in canonical form; `None` if the registry does not have the DID.

@@ -1,4 +1,4 @@
-//! A registry: what submits operations and answers questions.
+//! A registry, which takes operations and answers questions.
 
 use std::fmt;
 use std::fs::File;
@@ -26,7 +26,7 @@ use crate::operator::writer::{
 /// A registry signs its checkpoint again after this time without an operation, so that it stays fresh.
 pub const DEFAULT_REFRESH: Duration = Duration::from_secs(600);
 
-/// Who a registry is, and what it works with.
+/// The identity of a registry, and its settings.
 #[derive(Clone)]
 pub struct Settings {
     /// Hashes, verifies and signs.
@@ -87,15 +87,15 @@ impl Settings {
         Ok([signer(NoteKeyKind::Note)?, signer(NoteKeyKind::Cosignature)?])
     }
 
-    /// What the registry signs with: the key, and the next one.
+    /// The registry's signing keys: the current key, and the next one.
     fn signers(&self) -> Result<Keys, NoteError> {
         let (key, next) =
             (self.pair(&self.key)?, self.next_key.as_ref().map(|key| self.pair(key)).transpose()?);
         Ok(Keys { key, next })
     }
 
-    /// Whom this registry's checkpoints must convince before it shows them; `None` without other witnesses
-    /// and watches.
+    /// The trust that this registry's checkpoints must satisfy before it shows them; `None` without other
+    /// witnesses and watches.
     fn trust(&self, [log, own]: &[NoteKey; 2]) -> Result<Option<RegistryTrust>, RegistryError> {
         if self.witnesses.is_empty() && self.watches.is_empty() {
             return Ok(None);
@@ -124,7 +124,7 @@ pub struct Registry {
     shared: Arc<Reader>,
     keys: [NoteKey; 2],
     next_keys: Option<[NoteKey; 2]>,
-    /// `None` if nobody else must have cosigned what readers see.
+    /// The signatures that a state needs before readers see it; `None` if the registry's own suffices.
     trust: Option<RegistryTrust>,
     /// The keys of witnesses and watches.
     cosigners: Vec<NoteKey>,
@@ -278,7 +278,7 @@ impl Registry {
         answered.recv().map_err(|_| RegistryError::Closed)?
     }
 
-    /// What a witness needs to cosign a state, after it has seen the first `old` entries: the body of
+    /// The request to a witness to cosign a state, after it has seen the first `old` entries: the body of
     /// `add-checkpoint` (C2SP tlog-witness).
     ///
     /// # Errors
@@ -339,7 +339,7 @@ impl Drop for Registry {
     fn drop(&mut self) {
         self.queue = None;
         if let Some(writer) = self.writer.take() {
-            // Nobody is there to hear of a panic; the database is as after a crash.
+            // A drop cannot report a panic; the database is as after a crash.
             let _ = writer.join();
         }
     }

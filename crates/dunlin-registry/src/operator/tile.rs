@@ -13,7 +13,7 @@ const MAX_TILE_LEVEL: u8 = 63;
 /// The most path elements of a tile's number: enough for 2^63 tiles.
 const MAX_NUMBER_ELEMENTS: usize = 7;
 
-/// What a tile consists of.
+/// The content of a tile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TileKind {
     /// Hashes at a level: of leaves at level 0, of full tiles of the level below above it.
@@ -25,7 +25,7 @@ pub enum TileKind {
 /// The place of a tile or an entry bundle. Its text is the path below the log's prefix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tile {
-    /// What it consists of.
+    /// The content.
     pub kind: TileKind,
     /// Its number in its level, from 0.
     pub number: u64,
@@ -40,7 +40,7 @@ impl Tile {
         Some(Self { kind, number, width })
     }
 
-    /// All tiles and entry bundles of a log with this size, those of the entries first.
+    /// All tiles and entry bundles of a log with this size, the entry bundles first.
     pub fn all(size: u64) -> impl Iterator<Item = Self> {
         let kinds = std::iter::once((TileKind::Entries, size));
         let levels = (0..8).map(move |level: u8| (TileKind::Hashes(level), size >> (8 * u32::from(level))));

@@ -53,7 +53,7 @@ pub enum WitnessError {
     Registry(#[from] RegistryError),
 }
 
-/// A witness, and what it has seen.
+/// A witness, and the newest log that it has seen.
 pub struct Witness {
     https: HttpsClient,
     url: Uri,
@@ -124,7 +124,7 @@ impl fmt::Debug for Witness {
 /// cosigned it. Returns whether the registry shows it now.
 ///
 /// # Errors
-/// Those of [`Registry::witnessed`]. Witnesses that fail are logged.
+/// As [`Registry::witnessed`]. Witnesses that fail are logged.
 pub async fn ask_all(registry: &Registry, witnesses: &mut [Witness]) -> Result<bool, RegistryError> {
     let (snapshot, mut answers) = (registry.snapshot(), Vec::new());
     for witness in witnesses {
@@ -140,7 +140,7 @@ pub async fn ask_all(registry: &Registry, witnesses: &mut [Witness]) -> Result<b
 /// ends: drop it when the server stops.
 ///
 /// # Errors
-/// Those of [`Registry::witnessed`].
+/// As [`Registry::witnessed`].
 pub async fn follow(
     registry: Arc<Registry>,
     mut witnesses: Vec<Witness>,

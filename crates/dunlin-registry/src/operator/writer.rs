@@ -32,22 +32,22 @@ pub const MAX_QUEUE: usize = 1024;
 /// The most creations among them: strangers make them, and holders of DIDs must not wait for strangers.
 pub const MAX_CREATIONS: usize = MAX_QUEUE / 2;
 
-/// What is reserved for a DID at its creation beside another operation of the creation's length, in bytes: an
-/// update can have longer keys, and a deactivation takes about 600.
+/// The space reserved for a DID at its creation beside another operation of the creation's length, in bytes:
+/// an update can have longer keys, and a deactivation takes about 600.
 pub const ROOM_MARGIN: u64 = 2048;
 
-/// A DID that has not changed for so many seconds may change, whatever limits others have used up: 10
+/// A DID that has not changed for this many seconds may change, whatever limits other DIDs have used up: 10
 /// minutes.
 pub const OWN_INTERVAL: u64 = 600;
 
-/// Whether an operation is within its DID's own rate, which nobody else can use up.
+/// Whether an operation is within its DID's own rate, which no other client can use up.
 pub(crate) fn is_own(kind: OperationKind, before: Option<&Stored>, now_s: u64) -> bool {
     kind == OperationKind::Update
         && before.is_some_and(|stored| now_s >= stored.time_s.saturating_add(OWN_INTERVAL))
 }
 
-/// The bytes that a creation of this length takes, with what it reserves for an update and a deactivation of
-/// its DID.
+/// The bytes that a creation of this length takes, with the space that it reserves for an update and a
+/// deactivation of its DID.
 pub(crate) const fn with_room(creation: u64) -> u64 {
     creation.saturating_mul(2).saturating_add(ROOM_MARGIN)
 }
@@ -59,7 +59,7 @@ pub struct Receipt {
     pub number: u64,
 }
 
-/// What to do when an operation is on the disk, or is refused. It must not block.
+/// The callback for when an operation is on the disk, or is refused. It must not block.
 pub type Answer = Box<dyn FnOnce(Result<Receipt, RegistryError>) + Send>;
 
 /// How much of the log an operation may take.
@@ -67,18 +67,18 @@ pub type Answer = Box<dyn FnOnce(Result<Receipt, RegistryError>) + Send>;
 pub enum Room {
     /// The log has room for all.
     Free,
-    /// Only what is reserved for the operation's DID is left.
+    /// Only the space reserved for the operation's DID is left.
     Reserved,
 }
 
-/// An operation, and what to do with the answer.
+/// An operation, and the callback for its answer.
 pub(crate) struct Submission {
     pub(crate) operation: Operation,
     pub(crate) room: Room,
     pub(crate) answer: Answer,
 }
 
-/// What the checkpoint is about. A batch works on a copy, which costs little.
+/// The state behind the checkpoint. A batch works on a copy, which costs little.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Head {
     pub(crate) edge: Edge,
@@ -90,7 +90,7 @@ pub(crate) struct Head {
 }
 
 impl Head {
-    /// What the database has, after a check that it is what the newest checkpoint states.
+    /// Reads the state from the database, and checks that the newest checkpoint states it.
     pub(crate) fn load(
         connection: &Connection,
         hasher: Hasher<'_>,
@@ -128,7 +128,7 @@ impl Head {
 /// A key of the registry, as log and as witness.
 pub(crate) type Pair = [NoteSigner; 2];
 
-/// What the registry signs with: its key, and the next one if it is about to replace its key.
+/// The registry's signing keys: its key, and the next one if it is about to replace its key.
 #[derive(Clone)]
 pub(crate) struct Keys {
     pub(crate) key: Pair,
@@ -145,7 +145,7 @@ impl Keys {
         log.key().name()
     }
 
-    /// The keys as log, one on each line: what the database notes of them ([`KEY`]).
+    /// The keys as log, one on each line, as the database notes them ([`KEY`]).
     pub(crate) fn logs(&self) -> String {
         self.all().map(|[log, _]| log.key().to_string()).collect::<Vec<_>>().join("\n")
     }
@@ -187,7 +187,7 @@ fn sign(
     Ok(SignedCheckpoint::sign(provider, checkpoint, &signers, now_s)?)
 }
 
-/// What the database says, after a check that the pieces belong together.
+/// Reads the database, and checks that its pieces belong together.
 fn load(
     provider: &CryptoProvider,
     connection: &Connection,
@@ -274,14 +274,15 @@ impl Writer {
         self.has_new_keys || (self.clock)() >= self.last_signed_s().saturating_add(self.refresh.as_secs())
     }
 
-    /// The latest time that this witness has signed, which never goes back. A time that is so far ahead that
-    /// every verifier has refused it does not count, so that a clock that was wrong once can be corrected.
+    /// The latest time that this witness has signed, which never goes back. Ignores a last time so far in the
+    /// future that every verifier has refused it: the clock was wrong then.
     fn last_signed_s(&self) -> u64 {
         let latest = (self.clock)().saturating_add(MAX_WITNESS_CLOCK_SKEW);
         if self.signed_s > latest { 0 } else { self.signed_s }
     }
 
-    /// Commits what is valid in the batch and answers all of it. Returns whether the writer can go on.
+    /// Commits the valid operations of the batch, and answers all of them. Returns whether the writer can go
+    /// on.
     fn write(&mut self, batch: Vec<Submission>) -> bool {
         let split = |Submission { operation, room, answer }| ((operation, room), answer);
         let (operations, answers): (Vec<_>, Vec<_>) = batch.into_iter().map(split).unzip();
@@ -290,8 +291,8 @@ impl Writer {
         let reloaded = match &outcome {
             Ok(_) => Ok(()),
             Err(error) => {
-                // Without operations nobody else hears of it, and verifiers refuse the checkpoint that is not
-                // signed again.
+                // Without operations no submitter hears of the error, and verifiers refuse the checkpoint
+                // that is not signed again.
                 tracing::error!(%error, operations = operations.len(), "the registry could not sign a checkpoint");
                 self.reload()
             }
@@ -366,7 +367,7 @@ fn put_tile(transaction: &Connection, level: u8, number: u64, hashes: &[NodeHash
     statement.execute((level, signed(number), hashes.as_flattened())).map(drop)
 }
 
-/// The place of a DID in the map, and what the database has of it.
+/// The place of a DID in the map, and its stored state.
 type Before = (Sha256Hash, Option<Stored>);
 
 /// The state of the operation's DID before it, and its place in the map.
@@ -383,8 +384,8 @@ fn before(
     Ok((key, database::state(connection, &key)?))
 }
 
-/// What an operation makes of its DID if it is valid. An operation that is the latest of its DID is
-/// acknowledged again: its submitter may have missed the first answer.
+/// The state of a DID after an operation, if the operation is valid. An operation that is the latest of its
+/// DID is acknowledged again: its submitter may have missed the first answer.
 fn after(
     provider: &CryptoProvider,
     connection: &Connection,
@@ -424,8 +425,8 @@ pub(crate) fn check(
     Ok(after(provider, connection, before.as_ref(), operation)?.break_value())
 }
 
-/// What is reserved for a DID after an operation of this length, if there is room for it. A DID ends once, so
-/// deactivations alone cannot fill a disk, and the owner of a stolen key must never wait for others.
+/// The space reserved for a DID after an operation of this length, if there is room for it. A DID ends once,
+/// so deactivations alone cannot fill a disk, and the owner of a stolen key must never wait for others.
 fn left(kind: OperationKind, room: Room, had: u64, length: u64) -> Result<u64, RegistryError> {
     match (kind, room) {
         (OperationKind::Deactivate, _) => Ok(0),
@@ -435,8 +436,7 @@ fn left(kind: OperationKind, room: Room, had: u64, length: u64) -> Result<u64, R
     }
 }
 
-/// How many hashes the path of the last entry may have, in a log of which it has this number: two more than
-/// the mean.
+/// The most hashes in the path of a log's last entry, which has this number: two more than the mean.
 const fn longest_path(last: u64) -> u32 {
     2 + (u64::BITS - last.leading_zeros()) / 2
 }
@@ -475,8 +475,7 @@ impl<'t> Append<'t> {
         self.head.edge.size()
     }
 
-    /// Appends an operation if it is valid. What is wrong with one operation or DID does not hold up the
-    /// others.
+    /// Appends an operation if it is valid. A fault of one operation or DID does not hold up the others.
     ///
     /// # Errors
     /// The transaction must not be committed.
@@ -501,8 +500,8 @@ impl<'t> Append<'t> {
     }
 
     /// Appends the root of the state map after the operations, if there are any, and writes the partial
-    /// tiles. The root comes again as long as its path, which all staples contain, is long: the number of
-    /// hashes is that of ones in the binary number of the entry.
+    /// tiles. The root comes again as long as its path, which all staples contain, is long: the path has one
+    /// hash for each 1 in the binary number of the entry.
     pub(crate) fn finish(&mut self) -> Result<(), RegistryError> {
         while self.size() > self.begin {
             let last = self.root()?;

@@ -1,4 +1,4 @@
-//! What the log says. It is the process's, so a test that reads it has a process of its own.
+//! The lines of the log. The log is the process's, so a test that reads it has a process of its own.
 
 use std::fmt::{Debug, Write};
 use std::sync::Mutex;

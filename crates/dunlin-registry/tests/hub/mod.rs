@@ -44,7 +44,7 @@ pub(crate) fn provider() -> Arc<CryptoProvider> {
     Arc::new(dunlin_awslc::provider())
 }
 
-/// Somebody who issues credentials.
+/// An issuer of credentials.
 pub(crate) struct Operator {
     pub(crate) key: Arc<dyn SigningKey>,
     pub(crate) document: DidDocument,
@@ -143,7 +143,7 @@ pub(crate) struct Hub {
     pub(crate) messages: SsiMessages,
 }
 
-/// What a server has learnt about a client.
+/// The client's identity, as the server has learnt it.
 #[derive(Debug)]
 pub(crate) struct Peer {
     pub(crate) did: Did,

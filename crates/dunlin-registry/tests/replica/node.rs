@@ -237,7 +237,7 @@ impl Net {
         Base64::decode_vec(key["priv_key"]["value"].as_str().unwrap()).unwrap()[..32].to_vec()
     }
 
-    /// What a node answers to its clients.
+    /// The answer of a node to its clients.
     pub(crate) async fn get(&self, number: usize, path: &str) -> Vec<u8> {
         let port = self.url(number).rsplit(':').next().unwrap().parse().unwrap();
         let name = ServerAddress::parse("localhost", port).unwrap();
@@ -245,12 +245,12 @@ impl Net {
         exchange(self.connector().connect(tcp, name).await.unwrap(), "GET", path, Bytes::new()).await
     }
 
-    /// What a node says about a DID.
+    /// The answer of a node about a DID.
     pub(crate) async fn answer(&self, number: usize, did: &Did) -> Value {
         serde_json::from_slice(&self.get(number, &format!("/dids/{did}")).await).unwrap()
     }
 
-    /// What CometBFT's RPC answers.
+    /// The answer of CometBFT's RPC.
     pub(crate) async fn rpc(&self, number: usize, method: &str, parameters: Value) -> Value {
         let request = json!({"jsonrpc": "2.0", "id": 1, "method": method, "params": parameters}).to_string();
         let socket = UnixStream::connect(sockets(&self.nodes[number].home).rpc).await.unwrap();
@@ -260,7 +260,7 @@ impl Net {
         answer["result"].clone()
     }
 
-    /// The text of a node's checkpoint, of which its state has the hash.
+    /// The text of a node's checkpoint, whose hash is in its state.
     pub(crate) async fn text(&self, number: usize) -> String {
         let checkpoint = self.get(number, "/checkpoint").await;
         SignedCheckpoint::read(&checkpoint).unwrap().checkpoint().to_string()

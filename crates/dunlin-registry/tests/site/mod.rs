@@ -106,7 +106,7 @@ impl Site {
         format!("https://localhost:{}", self.address.port())
     }
 
-    /// What trusts the server of the registry.
+    /// A connector that trusts the registry's server.
     pub(crate) fn connector(&self) -> TlsConnector {
         self.tls.connector.clone()
     }

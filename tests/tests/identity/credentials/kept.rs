@@ -1,4 +1,4 @@
-//! What stays known of status lists, whatever else holders send.
+//! Verifiers keep their knowledge of status lists, whatever else holders send.
 
 use dunlin_identity::credential::status::{MAX_STATUS_LISTS, write_staple};
 use dunlin_identity::handshake::Known;
@@ -139,7 +139,7 @@ fn a_list_by_a_removed_key_says_nothing() {
     assert!(verifier.status_lists().iter().next().is_none());
     judged(&verifier, &credential, &kept.published_list(LIST, false, 90)).unwrap();
     judged(&verifier, &credential, &list).unwrap();
-    // What it says does not count: neither for the credential nor against it.
+    // A list by the removed key does not count: neither for the credential nor against it.
     judged(&verifier, &credential, &removed.published_list(LIST, true, 30)).unwrap();
 }
 

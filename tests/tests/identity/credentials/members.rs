@@ -1,4 +1,4 @@
-//! Peers on a list, of which this side may know only the root.
+//! Peers on a list. This side may know only the list's root.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -38,7 +38,7 @@ impl DidProofs for Proof {
     }
 }
 
-/// Rule 2: a peer is a member of a list, of which this side knows only the root.
+/// Rule 2: a peer is a member of a list, and this side knows only the list's root.
 #[test]
 fn accepts_members_of_a_list_by_their_proofs() {
     let (issuer, device) = (Party::new(KeyType::P256), Party::named("did:web:device.example"));
@@ -107,7 +107,7 @@ impl Resolver for Asked {
     }
 }
 
-/// A list with this DID, and one of which this side knows only the root.
+/// A list with this DID, and one that this side knows only by its root.
 fn both_lists(member: &Did) -> [TrustList; 2] {
     let members = Members::new(&awslc(), [member.clone()]);
     [TrustList::new([member.clone()]), TrustList::default().with_members(members.root(&awslc()).unwrap())]

@@ -1,4 +1,4 @@
-//! What becomes of a handshake when the documents of holders and issuers change, are old or are not at hand.
+//! Handshakes when the documents of holders and issuers change, are old or are not at hand.
 
 use super::*;
 
@@ -17,7 +17,7 @@ fn refuses_deactivated_and_outdated_identifiers() {
     refused(&own, || verifier(&old), Alert::BAD_CERTIFICATE, "too old");
     refused(&own, || verifier(&cache()), Alert::BAD_CERTIFICATE, "is not at hand");
     refused(&own, || verifier(&ended), Alert::CERTIFICATE_REVOKED, "is deactivated");
-    // What another resolver knows counts, whichever has a document.
+    // The knowledge of another resolver counts, too, whichever has a document.
     let [later, both] = [cache(), cache()];
     later.insert(device.document.clone(), 2, NOW_S).unwrap();
     both.insert(device.document.clone(), 1, NOW_S).unwrap();
@@ -29,8 +29,8 @@ fn refuses_deactivated_and_outdated_identifiers() {
     Pair::new(&client(profile(trust(verifier(&known)), vec![own])), &server).connect().unwrap();
 }
 
-/// What this side hears of an issuer counts as what it hears of a peer: a rotation or deactivation ends its
-/// credentials, and what it has resolved to counts for a limited time.
+/// This side's knowledge of an issuer counts like its knowledge of a peer: a rotation or deactivation ends
+/// the issuer's credentials, and a resolution counts for a limited time.
 #[test]
 fn refuses_deactivated_and_outdated_issuers() {
     let (issuer, device) = (Party::named("did:web:issuer.example"), Party::new(KeyType::P256));
@@ -163,7 +163,7 @@ fn a_resolved_issuer_counts_with_its_latest_document() {
     refused(&later, verifier, Alert::CERTIFICATE_REVOKED, "did:web:issuer.example is deactivated");
 }
 
-/// What a list pins peers to says nothing about issuers, of which the latest document counts.
+/// A list's pins of peers say nothing about issuers, whose latest document counts.
 #[test]
 fn pins_of_peers_resolve_no_issuer() {
     let provider = awslc();

@@ -141,8 +141,7 @@ fn a_holding_takes_the_lists_of_its_credential() {
     assert_eq!(long, StatusError::Staple.into());
 }
 
-/// An abbreviated handshake carries no list, and ends when a newer one that anybody sends revokes the
-/// credential.
+/// An abbreviated handshake carries no list, and ends when a newer one from any peer revokes the credential.
 #[test]
 fn a_cached_credential_needs_no_list() {
     let (issuer, device, hub) =
@@ -219,7 +218,7 @@ fn keeps_lists_only_after_all_checks() {
     assert!(old.is_missing(), "{old}");
 }
 
-/// What the verdict rests on came along, and outlives the handshake.
+/// The status that the verdict rests on came along, and outlives the handshake.
 #[test]
 fn sessions_and_cache_entries_begin_with_a_stapled_status() {
     let [issuer, device, hub] = [(); 3].map(|()| Party::new(KeyType::P256));

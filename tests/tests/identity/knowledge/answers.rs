@@ -79,7 +79,7 @@ fn every_checkpoint_that_the_registry_has_signed_is_an_answer() {
         let verdict = documents.checkpoint(note.as_bytes(), documents.newest().as_ref(), NOW_S);
         assert_eq!((verdict.err(), check(documents, &note)), (refusal, Ok(())));
     }
-    // What is known from before a restart refuses it, too.
+    // Knowledge from before a restart refuses these checkpoints, too.
     let known = Arc::new(Known::new(Knowledge::default()));
     let before = RegistryDocuments::new(awslc(), registry.trust()).with_known(known.clone());
     assert!(before.accept(&newest, None));

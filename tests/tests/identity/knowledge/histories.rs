@@ -112,7 +112,7 @@ impl Authority {
     }
 }
 
-/// What the registry's node does with questions.
+/// The registry node's behaviour when it is asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Node {
     Answers,
@@ -121,7 +121,7 @@ enum Node {
     Silent,
 }
 
-/// What has really happened.
+/// The true state of all parties.
 struct World {
     registry: Registry,
     issuer: Authority,
@@ -170,7 +170,7 @@ impl World {
         self.registry.put_document(self.issuer.document(), sequence, true);
     }
 
-    /// The proof of a holder, with that of its membership.
+    /// The proof of a holder, with the proof of its membership.
     fn staple(&self, holder: usize) -> Staple {
         let holder = &self.holders[holder];
         let proof = |members: &Members| members.proof(&awslc(), holder.did());
@@ -202,7 +202,7 @@ impl World {
         self.issuing(key, |issuer| issuer.issue_jwt(&list, &Contexts::default()).unwrap().into_bytes())
     }
 
-    /// What the registry's node shows of a DID.
+    /// The registry node's answer about a DID.
     fn answer(&self, did: &Did) -> Option<Staple> {
         let holder = self.holders.iter().find(|holder| holder.did() == did);
         let document = holder.map_or_else(|| self.issuer.document(), Holder::document);
@@ -423,7 +423,7 @@ impl Server {
         Answer::Verified(accepted.map_err(AuthenticationFailure::from))
     }
 
-    /// What comes of a client; the error is the server's.
+    /// Connects a client; the error is the server's.
     fn meet(&self, world: &World, client: &Client, way: Way) -> Result<(), Error> {
         let at = WAYS.iter().position(|other| *other == way).unwrap();
         let mut pair = Pair::at(&client.configs[at], &self.configs[at], clock(world.now));
@@ -469,7 +469,7 @@ fn clock(now: Seconds) -> Now {
     Now::from_unix_ms(u64::try_from(now).unwrap() * 1000)
 }
 
-/// What the server must know, as this test sees it.
+/// The facts that the server must know, by this test's own account.
 #[derive(Default)]
 struct Facts {
     sequence: [u64; HOLDERS + 1],
@@ -479,7 +479,7 @@ struct Facts {
     answered: Seconds,
 }
 
-/// How often what has happened, so that the histories say something.
+/// Counts of the events, so that the histories say something.
 #[derive(Debug, Default)]
 struct Tally {
     accepted: usize,

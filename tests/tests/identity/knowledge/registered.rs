@@ -73,7 +73,7 @@ impl Holder {
         DidDocument::read(document.as_bytes(), self.did()).unwrap()
     }
 
-    /// What the holder sends as its DID.
+    /// The entry in which the holder sends its DID.
     pub(crate) fn entry(&self) -> CertificateDer<'static> {
         CertificateDer::from(self.did().as_str().as_bytes().to_vec())
     }

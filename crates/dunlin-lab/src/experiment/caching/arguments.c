@@ -1,10 +1,13 @@
-// What the foreign peers share of this experiment.
+// Common code of this experiment's foreign peers.
 //
-// PROGRAM server VERSION SUITE MODE MTU ROOT CHAIN KEY            prints its ports, takes two connections
-// PROGRAM client VERSION SUITE MODE MTU ROOT CHAIN KEY IP PORTS   makes two, prints for each whether it was full or resumed
+// PROGRAM server VERSION SUITE MODE MTU ROOT CHAIN KEY
+//     prints its ports, takes two connections
+// PROGRAM client VERSION SUITE MODE MTU ROOT CHAIN KEY IP PORTS
+//     makes two, prints for each whether it was full or resumed
 //
-// VERSION is tls1.2, tls1.3 or dtls1.2; SUITE is for version 1.2, and MODE vanilla or resumption. ROOT, CHAIN and KEY are files
-// in PEM. A server over TCP has one port; over UDP it has one for each connection, and demands a cookie.
+// VERSION is tls1.2, tls1.3 or dtls1.2; SUITE is for version 1.2, and MODE vanilla or resumption. ROOT, CHAIN
+// and KEY are files in PEM. A server over TCP has one port; over UDP it has one for each connection, and
+// demands a cookie.
 
 enum { ROLE = 1, VERSION, SUITE, MODE, MTU, ROOT, CHAIN, KEY, IP, PORT };
 enum { CONNECTIONS = 2, IP_AND_UDP = 28 };

@@ -173,8 +173,8 @@ fn count(case: &Case<'_>) -> Result<[f64; 2], Error> {
     Ok([of(CLIENT)?, of(SERVER)?])
 }
 
-/// What was spent in a function and in all that it called. Callgrind's format has a block for each function,
-/// with a line for what it spent itself at each place, and one for what each of its calls spent.
+/// The inclusive cost of a function: its own, and that of all its calls. Callgrind's format has a block for
+/// each function, with a line for its own cost at each place, and one for the cost of each of its calls.
 pub(in crate::experiment) fn inclusive(counts: &str, function: &str) -> u64 {
     let mut inside = false;
     let mut sum = 0;

@@ -21,7 +21,7 @@ const WOLFSSL: [&str; 2] = [include_str!("arguments.c"), include_str!("wolfssl.c
 const GNUTLS: [&str; 3] =
     [include_str!("../gnutls.c"), include_str!("arguments.c"), include_str!("gnutls.c")];
 
-/// The compared libraries, each with what it offers for small hellos, and as it is shipped.
+/// The compared libraries, each with its options for small hellos, and as it is shipped.
 pub(super) const LIBRARIES: [Library; 6] = [
     openssl("openssl", &OPENSSL),
     openssl(OPENSSL_AS_SHIPPED, &[AS_SHIPPED, OPENSSL[0], OPENSSL[1], OPENSSL[2]]),

@@ -1,4 +1,5 @@
-// GnuTLS, over datagrams only. What the method leaves open is as GnuTLS has it by default, but for what makes small hellos.
+// GnuTLS, over datagrams only. Settings that the method leaves open are GnuTLS's defaults, except those that
+// make hellos small.
 
 // The one session of a server.
 static gnutls_datum_t kept_id, kept;

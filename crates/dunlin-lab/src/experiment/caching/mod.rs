@@ -69,7 +69,7 @@ trait Measured {
     /// Returns the frames of the two connections of the case.
     ///
     /// # Errors
-    /// Those of [`Stack::connect`], or a missing part.
+    /// As [`Stack::connect`], or a missing part.
     fn frames(&self, case: &Case<'_>, mtu: u16) -> Result<Vec<Frame>, Error>;
 }
 

@@ -1,4 +1,4 @@
-// OpenSSL. What the method leaves open is as OpenSSL has it by default, but for what makes small hellos.
+// OpenSSL. Settings that the method leaves open are OpenSSL's defaults, except those that make hellos small.
 
 static SSL_SESSION *session;
 
@@ -35,7 +35,8 @@ static SSL_CTX *configure(int server, int resume, char **files) {
     SSL_CTX_set_verify(ctx, SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT, NULL);
     // The chain is what the file has: leaf and intermediate, without the root.
     SSL_CTX_set_mode(ctx, SSL_MODE_NO_AUTO_CHAIN | SSL_MODE_AUTO_RETRY);
-    // Tickets that name a session: those that hold one would carry the client's certificates. In TLS 1.2 a session has an ID.
+    // Tickets that name a session: those that hold one would carry the client's certificates. In TLS 1.2 a
+    // session has an ID.
     if (server || !tls13) SSL_CTX_set_options(ctx, SSL_OP_NO_TICKET);
 #ifndef AS_SHIPPED
     SSL_CTX_clear_options(ctx, SSL_OP_ENABLE_MIDDLEBOX_COMPAT);

@@ -1,4 +1,4 @@
-// wolfSSL. What the method leaves open is as wolfSSL has it by default, but for what makes small hellos.
+// wolfSSL. Settings that the method leaves open are wolfSSL's defaults, except those that make hellos small.
 
 #include <wolfssl/options.h>
 #include <wolfssl/ssl.h>

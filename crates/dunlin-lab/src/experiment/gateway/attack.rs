@@ -40,14 +40,14 @@ const SLOW_READERS: usize = 50;
 /// The time in which a slow client sends a byte, or reads [`SIP`] bytes.
 const SLOW_PERIOD: Duration = Duration::from_secs(1);
 const SIP: usize = 1024;
-/// What the kernel keeps for a slow reader, and what it keeps of the plain server's data for one, in bytes.
-/// Linux may keep 32 MB, which is a fast download before it is a slow one.
+/// The kernel's buffer for a slow reader, and its buffer for the plain server's data to one, in bytes. Linux
+/// may keep 32 MB, which is a fast download before it is a slow one.
 pub(super) const ROOM: u32 = 64 << 10;
 /// The addresses of attackers over TCP.
 const ATTACKERS: u32 = 250;
 const FIRST_ATTACKER: u32 = Ipv4Addr::new(127, 9, 0, 1).to_bits();
 
-/// What happens to a gateway in a phase.
+/// The attack on a gateway in a phase.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Attack {
     None,
@@ -77,7 +77,7 @@ impl Attack {
     }
 }
 
-/// What the attackers know.
+/// The attackers' targets and settings.
 struct Attacker<'a> {
     targets: &'a [Target],
     client: &'a Arc<ClientConfig>,

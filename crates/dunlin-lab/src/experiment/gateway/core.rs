@@ -36,7 +36,7 @@ impl Core {
     /// Runs `work` on a thread on this core.
     ///
     /// # Errors
-    /// Those of [`take`](Self::take).
+    /// As [`take`](Self::take).
     pub(super) fn run<T: Send>(self, work: impl FnOnce() -> T + Send) -> Result<T, Error> {
         on_own_thread(|| {
             self.take()?;

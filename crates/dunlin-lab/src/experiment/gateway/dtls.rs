@@ -83,7 +83,7 @@ impl Dtls {
         Ok(all)
     }
 
-    /// Sends what a client has to send.
+    /// Sends a client's pending datagrams.
     fn flush(&mut self, at: usize) {
         let Some(client) = self.clients.get_mut(at) else { return };
         while let Some(transmit) = client.connection.poll_transmit(now()) {

@@ -1,8 +1,8 @@
-//! Many clients that stay for minutes, with fixed traffic, and what attackers do to them meanwhile.
+//! Many clients that stay for minutes, with fixed traffic, also during attacks.
 //!
 //! The clients of TLS are tasks of one runtime, those of DTLS associations of the engine over one socket,
 //! each with an address of its own. The plain server has a thread with a table of open files of its own,
-//! since the limit on them is that of a table.
+//! since the limit on open files is for each table.
 
 use std::fmt::Display;
 use std::io;

@@ -75,7 +75,7 @@ pub(super) async fn shaken(
     shaken_with(None, target, config).await
 }
 
-/// The same, whose kernel keeps so many bytes until the client reads them.
+/// As `shaken`, with a receive buffer of `room` bytes.
 pub(super) async fn shaken_with(
     room: Option<u32>,
     target: &Target,
@@ -116,7 +116,7 @@ pub(super) async fn close(mut tls: TlsStream<TcpStream>) {
     let _ = timeout(PATIENCE, ended).await;
 }
 
-/// Runs clients until all have ended; returns what they return, or the first error.
+/// Runs clients until all have ended; returns their results, or the first error.
 pub(super) async fn all<T: Send + 'static>(
     clients: impl IntoIterator<Item = impl Future<Output = Result<T, Error>> + Send + 'static>,
 ) -> Result<Vec<T>, Error> {
@@ -160,7 +160,7 @@ pub(super) async fn connections(
     Ok((counts.iter().sum(), begin.elapsed()))
 }
 
-/// What clients have measured that connect at the same time and stay.
+/// Clients that connect at the same time and stay, with their times to connect.
 pub(super) struct Concurrent {
     /// The times from TCP's SYN to the first echo.
     pub(super) connects: Vec<Duration>,

@@ -44,7 +44,7 @@ const FILES: u64 = 2 * CONCURRENT as u64 + 500;
 const CONNECTING: usize = 64;
 const QUICK_CONNECTING: usize = 16;
 const BULK: usize = 4;
-/// The clients of which latency percentiles are taken, and how often each sends a message.
+/// The clients in the latency percentiles, and how often each sends a message.
 const CONCURRENT: usize = 1000;
 const QUICK_CONCURRENT: usize = 100;
 const PERIOD: Duration = Duration::from_millis(250);
@@ -135,7 +135,7 @@ struct Place<'a> {
     core: Core,
 }
 
-/// What is measured.
+/// A part of the measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Part {
     Connections,
@@ -335,7 +335,7 @@ fn row(contenders: &[Contender<'_>], seen: &Seen, (part, at): (Part, usize)) -> 
     names.fold(row, |row, (name, _)| {
         let own = values(at, name);
         let row = row.figure(name, &own);
-        // Rates, of which more is better.
+        // Rates: more is better.
         match stack == Stack::Dunlin && name.ends_with("_per_s") {
             true => {
                 let rivals: Vec<_> = rivals.iter().map(|at| values(*at, name)).collect();

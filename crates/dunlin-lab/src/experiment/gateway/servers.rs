@@ -86,7 +86,7 @@ pub(super) struct Server<'a> {
     directory: TempDir,
 }
 
-/// What a server needs.
+/// The parameters of a server.
 #[derive(Clone, Copy)]
 pub(super) struct Order<'a> {
     pub(super) stack: Stack,

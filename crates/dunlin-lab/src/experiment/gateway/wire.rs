@@ -10,9 +10,10 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{setsockopt, sockopt};
 use quinn_udp::{BATCH_SIZE, RecvMeta, Transmit, UdpSockRef, UdpSocketState};
 
-/// The room for what the kernel receives at once: the largest datagram, or several that it has joined.
+/// The room for the data that the kernel receives at once: the largest datagram, or several that it has
+/// joined.
 const ROOM: usize = 1 << 16;
-/// The kernel's buffer, in bytes: it holds what arrives while this process does other things.
+/// The kernel's buffer, in bytes: it holds the datagrams that arrive while this process does other things.
 const KERNEL_BUFFER: usize = 16 << 20;
 /// The first of the addresses.
 const FIRST: u32 = Ipv4Addr::new(127, 1, 0, 0).to_bits();

@@ -142,7 +142,7 @@ pub(super) const HANDSHAKE_LIMIT: Duration = Duration::from_secs(3);
 pub(super) const MESSAGE_BYTES: usize = 32;
 /// The pause between an acknowledgement and the next message.
 pub(super) const PACE: Duration = Duration::from_millis(100);
-/// What a client does.
+/// The workload of a client.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Talk {
     /// The number of messages.
@@ -162,7 +162,7 @@ impl Talk {
 
 /// The talk of the experiment.
 pub(super) const TALK: Talk = Talk { messages: 600, period: Duration::from_secs(10) };
-/// A handshake alone, with what both sides send after it of their own accord.
+/// A handshake alone, with the messages that both sides send after it of their own accord.
 pub(super) const HANDSHAKE: Talk = Talk { messages: 0, ..TALK };
 
 /// The path between client and server, and its changes.

@@ -35,7 +35,7 @@ enum Copy {
     Lost,
 }
 
-/// What the client waits for.
+/// The event that the client waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     /// An address, to connect from.

@@ -127,7 +127,7 @@ impl Place {
             let (device, address) = (DEVICES[interface], address(interface, number));
             self.client.ip(&format!("link set {device} down\naddress flush dev {device}\n"))?;
             let down = start.elapsed();
-            // The rest of the downtime is that of the commands.
+            // The commands take the rest of the downtime.
             let rest = downtime.unwrap_or_default().saturating_sub(COMMAND * 2);
             std::thread::sleep((down + rest).saturating_sub(start.elapsed()));
             self.client.ip(&format!("address add {address}/{WHOLE} dev {device}\nlink set {device} up\n"))?;

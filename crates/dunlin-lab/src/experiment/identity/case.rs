@@ -1,4 +1,4 @@
-//! What is measured: who shows what, with which keys, and how DIDs resolve.
+//! The measured cases: which side shows which identity, with which keys, and how DIDs resolve.
 
 use dunlin::SsiMessages;
 use dunlin_pki::KeyType;
@@ -6,10 +6,10 @@ use dunlin_pki::KeyType;
 use super::paper;
 use crate::report::Row;
 
-/// What a side shows.
+/// The kind of identity that a side shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// A certificate, with that of the intermediate authority.
+    /// A certificate, with the intermediate authority's certificate.
     X509,
     /// A verifiable credential, in the message VC.
     Vc,

@@ -10,7 +10,7 @@ use super::people::SERVER_NAME;
 use crate::Error;
 use crate::experiment::watch::{Operations, for_identity, timed};
 
-/// What a side has sent and done.
+/// The bytes sent, the time and the operations of a side.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Side {
     pub(super) sent_bytes: usize,
@@ -64,7 +64,7 @@ impl End {
     }
 }
 
-/// What answers the questions of a verifier that lacks a document.
+/// The callback that answers a verifier's question for a missing document.
 pub(super) type LookUp<'a> = &'a dyn Fn(&Question) -> Result<Answer, Error>;
 
 /// Runs a handshake.

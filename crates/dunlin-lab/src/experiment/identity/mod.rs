@@ -50,7 +50,7 @@ const QUICK_DELAYS_MS: [u32; 1] = [5];
 const NETWORK_RUNS: u32 = 100;
 /// The types of keys: those of the paper, and a post-quantum one.
 const KEY_TYPES: [KeyType; 4] = [KeyType::Rsa2048, KeyType::P256, KeyType::Ed25519, KeyType::MlDsa44];
-/// Those of the registry's DIDs: ML-DSA does not sign its operations.
+/// The types of keys of the registry's DIDs: ML-DSA does not sign its operations.
 const NETWORK_KEY_TYPES: [KeyType; 3] = [KeyType::Rsa2048, KeyType::P256, KeyType::Ed25519];
 /// The percentiles of figures 4 and 5.
 const PERCENTILES: [usize; 7] = [1, 5, 25, 50, 75, 95, 99];
@@ -127,7 +127,7 @@ impl Experiment for Identity {
     }
 }
 
-/// What all cases of a type of keys share.
+/// The state that all cases of a key type share.
 struct Lab {
     key_type: KeyType,
     people: People,
@@ -202,7 +202,7 @@ struct Measured {
     /// The configurations of each holder; of clients that do not authenticate there is one.
     clients: Vec<Arc<ClientConfig>>,
     servers: Vec<Arc<ServerConfig>>,
-    /// What resolves DIDs over the network.
+    /// The resolver of DIDs over the network.
     look_ups: Option<LookUps>,
     /// The length of the server's chain.
     chain: usize,

@@ -80,7 +80,7 @@ pub(super) struct Node {
     _directory: TempDir,
 }
 
-/// What a look-up has found.
+/// The result of a look-up.
 pub(super) struct Found {
     pub(super) document: DidDocument,
     pub(super) bytes: LookUpBytes,
@@ -182,7 +182,7 @@ impl Node {
     }
 
     /// Waits for the tickets of the latest connections, so that the next ones can resume. Programs do this
-    /// when nobody waits.
+    /// when no handshake waits.
     pub(super) fn settle(&self) -> Result<(), Error> {
         for mut connection in self.open().drain(..) {
             while connection.receive()? {}

@@ -69,7 +69,7 @@ const EDDSA: Tables = Tables {
 /// certificates, in milliseconds.
 pub(super) const FIGURE_4: f64 = 36.0;
 
-/// What a side sends to a node of the ledger to resolve a DID, in bytes (§VIII.C.1).
+/// The bytes that a side sends to a node of the ledger to resolve a DID (§VIII.C.1).
 pub(super) const RESOLVER_BYTES: f64 = 377.0;
 
 /// The paper's figures of a handshake.
@@ -77,7 +77,7 @@ pub(super) struct Handshake {
     /// From the server to the client; only where the server alone authenticates.
     pub(super) bytes: Option<HandshakeBytes>,
     pub(super) latency_ms: f64,
-    /// What the equations make of Tables III and IV; `None` for the original handshakes.
+    /// The result of the equations with Tables III and IV; `None` for the original handshakes.
     pub(super) model_ms: Option<f64>,
 }
 

@@ -64,7 +64,7 @@ pub(super) struct Holder {
     credentials: Vec<(Form, Vec<u8>)>,
 }
 
-/// Somebody with a key and a DID.
+/// A party with a key and a DID.
 struct Party {
     pair: KeyPair,
     key: Arc<dyn SigningKey>,
@@ -120,7 +120,7 @@ impl People {
         Ok(Self { provider, holders, root, issuer: issuer.document, contexts, status, now })
     }
 
-    /// What a holder shows.
+    /// The credential that a holder shows.
     pub(super) fn credential(
         &self,
         holder: &Holder,
@@ -281,7 +281,7 @@ fn issue(
     }
 }
 
-/// The issuer's status list, with nobody revoked.
+/// The issuer's status list, without a revocation.
 fn status_list(provider: &CryptoProvider, issuer: &Party, now: Seconds) -> Result<StatusLists, Error> {
     let (bits, did) = (Bitstring::default(), issuer.document.id());
     let until = now + Seconds::from(DAYS) * DAY_S;
@@ -306,7 +306,7 @@ pub(super) fn seconds(now: Now) -> Seconds {
     Seconds::try_from(now.unix_ms / 1000).unwrap_or(Seconds::MAX)
 }
 
-/// What a side verifies: in handshakes, in chains and in credentials.
+/// The signature schemes that a side verifies: in handshakes, in chains and in credentials.
 pub(super) fn schemes(key_type: KeyType) -> Vec<SignatureScheme> {
     match key_type {
         KeyType::P256 => vec![SignatureScheme::ECDSA_SECP256R1_SHA256],

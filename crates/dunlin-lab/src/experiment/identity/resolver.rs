@@ -134,7 +134,7 @@ pub(super) struct LookUpBytes {
     pub(super) received: usize,
 }
 
-/// What answers a verifier's questions, as a program with a registry does: it judges again after a look-up.
+/// Answers a verifier's questions as a program with a registry does: it judges again after a look-up.
 pub(super) struct LookUps {
     pub(super) provider: Arc<CryptoProvider>,
     pub(super) judges: Vec<Judge>,

@@ -14,7 +14,7 @@ use crate::net::{Ground, Pair};
 
 const OPENSSL: [&str; 2] = [include_str!("../openssl.c"), include_str!("openssl.c")];
 
-/// OpenSSL with what it offers for small hellos, and as it is shipped.
+/// OpenSSL with its options for small hellos, and as it is shipped.
 pub(super) const OPENSSLS: [Library; 2] =
     [openssl("openssl", &OPENSSL), openssl("openssl as shipped", &[AS_SHIPPED, OPENSSL[0], OPENSSL[1]])];
 
@@ -59,7 +59,7 @@ struct Prepared {
     client: Option<Files>,
 }
 
-/// What a program has to know of a case.
+/// The arguments that describe a case to a program.
 fn openssl_words(case: &Case, crypto: &Crypto) -> Vec<String> {
     vec![
         case.protocol().trim_start_matches("tls").to_owned(),

@@ -1,11 +1,12 @@
-// GnuTLS over datagrams, held to what the other side of the comparison is held to: one version, suite, group and signature
-// scheme, no tickets. What that leaves open is as GnuTLS has it by default.
+// GnuTLS over datagrams, with the same restrictions as the other side of the comparison: one version, suite,
+// group and signature scheme, no tickets. All other settings are GnuTLS's defaults.
 //
 // PROGRAM server PRIORITY WHO LARGEST ROOT CERTIFICATE KEY            prints its port, takes one connection
 // PROGRAM client PRIORITY WHO LARGEST ROOT CERTIFICATE KEY IP PORT    makes one
 //
-// PRIORITY is GnuTLS's own string. WHO authenticates: the server, mutual by certificates, or mutual by a psk, in which case the
-// server may have a certificate as well. LARGEST is the largest datagram. Certificates and keys are files in DER; - is nothing.
+// PRIORITY is GnuTLS's own string. WHO authenticates: the server, mutual by certificates, or mutual by a psk,
+// in which case the server may have a certificate as well. LARGEST is the largest datagram. Certificates and
+// keys are files in DER; - is nothing.
 
 enum { ROLE = 1, PRIORITY, WHO, LARGEST, ROOT, CERTIFICATE, KEY, IP, PORT };
 enum { PSK_BYTES = 32, PSK_BYTE = 7 };

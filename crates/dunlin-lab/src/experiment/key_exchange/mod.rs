@@ -189,8 +189,8 @@ impl<'a> Lab<'a> {
         }
     }
 
-    /// Returns the bytes and times of a case: Dunlin's row, and those of OpenSSL and GnuTLS if they have the
-    /// suite. The time is that of OpenSSL with small hellos.
+    /// Returns the bytes and times of a case: Dunlin's row, and the rows of OpenSSL and GnuTLS if they have
+    /// the suite. The time is OpenSSL's with small hellos.
     fn rows(&self, case: &Case) -> Result<Vec<Row>, Error> {
         let Some(real) = &self.real else {
             let [ours, _] = self.times(case, None)?;

@@ -1,15 +1,17 @@
-// OpenSSL, held to what the other side of the comparison is held to: one version, suite, group and signature scheme, no
-// tickets, no session IDs; over datagrams, a cookie. What that leaves open is as OpenSSL has it by default, but for what makes
-// small hellos.
+// OpenSSL, with the same restrictions as the other side of the comparison: one version, suite, group and
+// signature scheme, no tickets, no session IDs; over datagrams, a cookie. All other settings are OpenSSL's
+// defaults, except those that make hellos small.
 //
-// PROGRAM server VERSION SUITE GROUP SCHEME WHO ROOT CERTIFICATE KEY            prints its port, takes one connection
-// PROGRAM client VERSION SUITE GROUP SCHEME WHO ROOT CERTIFICATE KEY IP PORT    makes one
+// PROGRAM server VERSION SUITE GROUP SCHEME WHO ROOT CERTIFICATE KEY
+//     prints its port, takes one connection
+// PROGRAM client VERSION SUITE GROUP SCHEME WHO ROOT CERTIFICATE KEY IP PORT
+//     makes one
 // PROGRAM memory VERSION SUITE GROUP SCHEME WHO ROOT CERTIFICATE KEY N CERTIFICATE KEY
 //     handshakes N times with itself, server first; prints the microseconds of client and server
 //
-// VERSION is 1.2, 1.3 or dtls1.2. WHO authenticates: the server, mutual by certificates, or mutual by a psk, in which case the server
-// may have a certificate as well. GROUP is a name, or the prime of a finite field in hexadecimal. Certificates and keys are
-// files in DER; - is nothing.
+// VERSION is 1.2, 1.3 or dtls1.2. WHO authenticates: the server, mutual by certificates, or mutual by a psk,
+// in which case the server may have a certificate as well. GROUP is a name, or the prime of a finite field in
+// hexadecimal. Certificates and keys are files in DER; - is nothing.
 
 #include <openssl/param_build.h>
 #include <time.h>

@@ -56,7 +56,7 @@ const HOSTS: &[(Strategy, LowKey)] = &[
     (Strategy::RenegotiationLowest, LowKey::Rsa1024),
 ];
 
-/// What Apache tells about an upload.
+/// An upload in Apache's logs.
 pub(super) struct Told {
     /// The microseconds from accept to the last byte of the answer.
     pub(super) server_us: f64,
@@ -136,8 +136,8 @@ impl<'a> Apache<'a> {
         self.directory.path().join(name)
     }
 
-    /// What it tells about the upload after the previous one, and about the request for a redirection before
-    /// it. Call it once for each upload.
+    /// Reads the logs of the next upload, and of the request for a redirection before it. Call it once for
+    /// each upload.
     pub(super) fn told(&mut self, strategy: Strategy) -> Result<Told, Error> {
         let start = Instant::now();
         loop {

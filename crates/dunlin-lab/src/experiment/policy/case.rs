@@ -178,8 +178,8 @@ impl Case {
             .with("way", "real")
     }
 
-    /// The uploads of a round that count. What `cached` costs beside `lowest` is less than one upload of 10
-    /// MB differs from the next, so the cases of Dunlin's client have many.
+    /// The uploads of a round that count. `cached` and `lowest` differ in cost by less than two successive
+    /// uploads of 10 MB do, so the cases of Dunlin's client have many.
     pub(super) const fn uploads(&self) -> u32 {
         match self.client {
             ClientKind::Dunlin => 16,

@@ -1,4 +1,4 @@
-//! curl, in processes of its own: a client that nobody has written for this experiment.
+//! curl, in processes of its own: a client that was not written for this experiment.
 
 use std::ffi::OsString;
 use std::io::{self, BufRead, Write};

@@ -11,7 +11,7 @@ use crate::report::{Row, median_of};
 /// processor, the Intel Core i7-6700, is 65 W for four cores (Intel's specifications of the processor).
 const WATTS: f64 = 65.0 / 4.0;
 
-/// What all uploads have cost.
+/// The costs of all uploads.
 #[derive(Default)]
 pub(super) struct Figures {
     pub(super) uploads: BTreeMap<(usize, Case), Vec<Upload>>,

@@ -330,7 +330,7 @@ fn profile13(provider: Arc<CryptoProvider>, suite: &'static Tls13CipherSuite) ->
         .signature_schemes(vec![SignatureScheme::RSA_PSS_RSAE_SHA256])
 }
 
-/// What has come of a request.
+/// The part of a request that has arrived.
 #[derive(Default)]
 struct Request {
     header: Vec<u8>,

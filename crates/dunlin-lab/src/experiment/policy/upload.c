@@ -1,11 +1,12 @@
 // A client without any knowledge of the strategies: it uploads as curl does, each time on a new connection.
 //
 // PROGRAM IP PORT PATH MODE SUITES ROOT CERTIFICATE KEY
-//     for each number of bytes on standard input, uploads as many, and prints the microseconds from the connection to the
-//     answer, and the suite in use
+//     for each number of bytes on standard input, uploads as many, and prints the microseconds from the
+//     connection to the answer, and the suite in use
 //
-// MODE is resume; psk, which is TLS 1.3 with a pre-shared key; redirect, where the server at PORT speaks plain HTTP and names the
-// port of the upload; or -. SUITES are those of TLS 1.2. With SSLKEYLOGFILE, appends the keys to that file.
+// MODE is resume; psk, which is TLS 1.3 with a pre-shared key; redirect, where the server at PORT speaks
+// plain HTTP and names the port of the upload; or -. SUITES are those of TLS 1.2. With SSLKEYLOGFILE, appends
+// the keys to that file.
 
 #include <time.h>
 

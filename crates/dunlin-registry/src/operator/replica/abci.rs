@@ -18,8 +18,8 @@ use tokio::time::sleep;
 use super::Replica;
 use crate::operator::server::ACCEPT_PAUSE;
 
-/// The longest request, in bytes: more than the longest block ([`MAX_BLOCK`](super::MAX_BLOCK)) and what
-/// CometBFT adds.
+/// The longest request, in bytes: more than the longest block ([`MAX_BLOCK`](super::MAX_BLOCK)) and
+/// CometBFT's additions.
 pub const MAX_MESSAGE: usize = 8 * 1024 * 1024;
 
 /// Opens the socket, and answers CometBFT's requests.

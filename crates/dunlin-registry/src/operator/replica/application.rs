@@ -20,8 +20,8 @@ const REFUSED: u64 = 1;
 const ACCEPT: u64 = 1;
 const REJECT: u64 = 2;
 
-/// The numbers of an exception, of which CometBFT ends, and of requests (`Request`); an answer has the number
-/// of its request plus 1.
+/// The numbers of an exception, which ends CometBFT, and of requests (`Request`); an answer has the number of
+/// its request plus 1.
 const EXCEPTION: u64 = 1;
 const ECHO: u64 = 1;
 const FLUSH: u64 = 2;
@@ -74,8 +74,8 @@ impl Replica {
         Ok(match number {
             ECHO => answer.bytes(1, request.bytes(1)?),
             FLUSH | LIST_SNAPSHOTS => answer,
-            // What is on the disk. CometBFT also asks for others, at any time, so this must not touch a block
-            // that is decided.
+            // The state on the disk. CometBFT also asks on behalf of its clients, at any time, so this must
+            // not touch a block that is decided.
             INFO => self.ledger(|ledger| {
                 let answer = answer.bytes(1, b"dunlin-registry").number(3, APP_VERSION);
                 answer.number(4, ledger.height()).bytes(5, ledger.hash())
@@ -150,7 +150,7 @@ impl Replica {
         }
     }
 
-    /// Leaves out of a proposal what would not be valid, and what exceeds the block's limits.
+    /// Leaves out of a proposal the operations that would not be valid, or that exceed the block's limits.
     fn propose(&self, request: &Message<'_>) -> Result<MessageWriter, RegistryError> {
         let (mut room, mut operations) = (request.number(1)?, Vec::new());
         for operation in request.all(2)?.into_iter().take(MAX_OPERATIONS) {

@@ -1,5 +1,5 @@
-//! The state machine between two blocks: what CometBFT decides goes into a transaction, which ends when
-//! CometBFT says so.
+//! The state machine between two blocks: a block that CometBFT has decided goes into a transaction, which
+//! ends when CometBFT says so.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use crate::operator::error::RegistryError;
 use crate::operator::reader::Snapshot;
 use crate::operator::writer::{Append, Head, Receipt, Room, is_own, with_room};
 
-/// When the operations of the log take this many bytes, with what is reserved for its DIDs, only
+/// When the operations of the log take this many bytes, with the space reserved for its DIDs, only
 /// deactivations and one more update of each DID are valid: the log can never become shorter.
 pub const MAX_LOG: u64 = 8 << 30;
 
@@ -67,7 +67,7 @@ impl Bounds {
 struct Grown {
     /// The length of the log, in bytes.
     log: u64,
-    /// What counts of [`Bounds::growth`] at the time.
+    /// The part of [`Bounds::growth`] in use at the time.
     recent: u64,
     /// The time of the latest block, in seconds since 1970.
     time_s: u64,
@@ -120,10 +120,10 @@ pub(super) fn rows() -> Result<impl Iterator<Item = (&'static str, u64)>, Regist
     Ok([(HEIGHT, 0)].into_iter().chain(grown.rows()).chain(Bounds::read(&Value::Null)?.rows()))
 }
 
-/// An operation in a block: the hash of its text, and what has become of it.
+/// An operation in a block: the hash of its text, and its result.
 pub(super) type Applied = (Sha256Hash, Result<Receipt, RegistryError>);
 
-/// What a block makes of the latest state. Its transaction is open.
+/// The latest state after a block. The block's transaction is open.
 struct Block {
     head: Head,
     grown: Grown,
@@ -293,8 +293,8 @@ impl Ledger {
         applied.map(|_| valid)
     }
 
-    /// Whether all of these operations would be valid, as by [`Self::trial`]. Whoever proposes others gets no
-    /// further than the first one.
+    /// Whether all of these operations would be valid, as by [`Self::trial`]. Stops at the first invalid one,
+    /// so that a bad proposal costs little.
     pub(super) fn all_valid(&mut self, time_s: u64, operations: &[&[u8]]) -> Result<bool, RegistryError> {
         let mut all_valid = true;
         let applied = self.apply(time_s, operations, |taken| {
@@ -353,7 +353,7 @@ pub(super) fn read(bytes: &[u8]) -> Result<Operation, OperationError> {
     if operation.canonical()?.as_bytes() == bytes { Ok(operation) } else { Err(OperationError::NotCanonical) }
 }
 
-/// What the database has of an operation's DID.
+/// The stored state of an operation's DID.
 fn stored(
     provider: &CryptoProvider,
     connection: &Connection,

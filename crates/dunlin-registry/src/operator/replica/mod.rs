@@ -1,11 +1,10 @@
 //! A registry that several operators replicate, none of whom clients must trust.
 //!
 //! Each operator runs a CometBFT node (0.38) and a [`Replica`] beside it. The nodes agree on the order of the
-//! operations, and each replica applies them: the same state machine as that of a
-//! [`Registry`](crate::Registry), without a clock and without a key. The hash of the state is that of the
-//! checkpoint's text. It is in the header of the next block, which more than two thirds of the validators
-//! sign; this block, in place of a registry's signature, proves the checkpoint
-//! ([`dunlin_identity::registry::chain`]).
+//! operations, and each replica applies them: the state machine of a [`Registry`](crate::Registry), without a
+//! clock and without a key. The hash of the state is the hash of the checkpoint's text. It is in the header
+//! of the next block, which more than two thirds of the validators sign; this block, in place of a registry's
+//! signature, proves the checkpoint ([`dunlin_identity::registry::chain`]).
 //!
 //! Node and replica talk over two sockets in the file system: CometBFT's requests (ABCI) come in over one,
 //! and the replica asks for blocks and passes operations on over the other, CometBFT's RPC. [`Replica::run`]
@@ -91,7 +90,7 @@ pub struct Replica {
     _lock: File,
 }
 
-/// What a replica's database has in place of a registry's key.
+/// The text in a replica's database in place of a registry's key.
 fn key(chain: &Chain) -> String {
     format!("CometBFT {} {}", chain.id(), chain.origin())
 }
@@ -276,7 +275,7 @@ impl Replica {
 
 impl Source for Replica {
     /// The answer comes when a block with the operation is on the disk, and readers see it with its proof.
-    /// The replicas agree on the room: that of one server counts for creations alone.
+    /// The replicas agree on the room: one server's room counts for creations alone.
     fn submit_within(&self, operation: Operation, _: Room, answer: Answer) -> Result<(), RegistryError> {
         let bytes = operation.canonical()?.into_bytes();
         let hash = Sha256Hash::of(&self.provider, &bytes).map_err(OperationError::from)?;

@@ -176,8 +176,7 @@ async fn submit(
         let why = "the registry creates only DIDs on its operator's list: ask the operator to add this one";
         return Err(Refusal::new(StatusCode::FORBIDDEN, why));
     }
-    // A log is for ever, so strangers could fill any disk. What is reserved for the DIDs that it has stays
-    // theirs.
+    // A log is for ever, so strangers could fill any disk. The space reserved for existing DIDs stays theirs.
     let reserved = registry.snapshot().room().saturating_mul(DISK_SHARE);
     let room = match registry.size_on_disk()?.saturating_add(reserved) >= hosts.limits().database {
         true => Room::Reserved,

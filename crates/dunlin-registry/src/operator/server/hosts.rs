@@ -1,4 +1,4 @@
-//! What each host uses: connections, and operations.
+//! The connections and operations of each host, against its limits.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
@@ -17,8 +17,8 @@ const MAX_HOSTS: usize = 16 * 1024;
 /// 65,536 networks of 64 bits.
 const SITE_HOSTS: u32 = 4;
 
-/// The host of an address: an IPv4 address, or the first 64 bits of an IPv6 address, of which a client has
-/// all others.
+/// The host of an address: an IPv4 address, or the first 64 bits of an IPv6 address, since a client has all
+/// the other bits.
 pub(super) fn host(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V4(address) => address.into(),
@@ -58,7 +58,7 @@ pub(super) struct Hosts {
     appended: Mutex<Option<Instant>>,
 }
 
-/// What one operation takes of an allowance of so many per minute.
+/// The time that one operation takes of an allowance of `per_minute` operations.
 fn share(per_minute: u32) -> Duration {
     Duration::from_secs(60) / per_minute.max(1)
 }
@@ -133,8 +133,8 @@ impl Hosts {
         Ok(())
     }
 
-    /// Takes back what [`Self::append`] has counted, since the operation was refused. Otherwise whoever sends
-    /// invalid operations from many hosts would keep all others out.
+    /// Takes back the count of [`Self::append`], since the operation was refused. Otherwise an attacker that
+    /// sends invalid operations from many hosts would keep all other clients out.
     pub(super) fn refused(&self) {
         let mut appended = self.appended.lock().unwrap_or_else(PoisonError::into_inner);
         *appended = appended.and_then(|whole| whole.checked_sub(share(self.limits.all_writes_per_minute)));

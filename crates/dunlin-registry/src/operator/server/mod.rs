@@ -55,7 +55,7 @@ pub(crate) const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// The largest header of a request, in bytes.
 const MAX_HEADER: usize = 8192;
 
-/// What the server allows its clients.
+/// The limits of the server's clients.
 #[derive(Clone, Debug)]
 pub struct Limits {
     /// Simultaneous connections. Further clients wait.
@@ -72,7 +72,7 @@ pub struct Limits {
     /// that have not changed for [`OWN_INTERVAL`](crate::OWN_INTERVAL): holders must never wait for
     /// strangers.
     pub all_writes_per_minute: u32,
-    /// When the database takes this many bytes, with what is reserved for each DID, the server accepts only
+    /// When the database takes this many bytes, with the space reserved for each DID, the server accepts only
     /// deactivations, and one more update of each DID: the log can never become shorter.
     pub database: u64,
     /// Which DIDs may be created.
@@ -85,7 +85,7 @@ pub enum Admission {
     /// All.
     #[default]
     Open,
-    /// Those that the function admits. A request waits for it, so it must not block.
+    /// The DIDs that the function admits. A request waits for the function, so it must not block.
     Listed(Arc<dyn Fn(&Did) -> bool + Send + Sync>),
 }
 
@@ -123,7 +123,7 @@ impl Default for Limits {
     }
 }
 
-/// What a server answers from: a registry, or a replica of one.
+/// The source of a server's answers: a registry, or a replica of one.
 pub trait Source: Deref<Target = Arc<Reader>> + Send + Sync + 'static {
     /// Submits an operation for which the server has this room. `answer` is called when it is on the disk, or
     /// is refused.
@@ -138,7 +138,7 @@ pub trait Source: Deref<Target = Arc<Reader>> + Send + Sync + 'static {
     /// Waits until it takes no operations any more.
     fn ended(&self) -> impl Future<Output = ()> + Send;
 
-    /// Whose signatures checkpoints have, for people: what each signs as, and its key or name.
+    /// The signers of checkpoints, for people: each signer's role, and its key or name.
     fn signers(&self) -> Vec<(&'static str, String)>;
 }
 
@@ -161,13 +161,13 @@ impl Source for Registry {
     }
 }
 
-/// What all connections share.
+/// The state that all connections share.
 struct Shared {
     acceptor: TlsAcceptor,
     hosts: Arc<Hosts>,
 }
 
-/// What answers the requests of HTTP.
+/// A handler of HTTP requests.
 trait Service: Send + Sync + 'static {
     /// Answers a request of this host.
     fn answer(
@@ -216,8 +216,8 @@ pub async fn serve<S: Source>(
     listen(Arc::new(Interface(registry)), socket, acceptor, limits, stop).await
 }
 
-/// Serves a watch, which answers `add-checkpoint` (C2SP tlog-witness), as [`serve`] does a registry. Of the
-/// limits, those of connections and of a host's operations hold, each request being one.
+/// Serves a watch, which answers `add-checkpoint` (C2SP tlog-witness), as [`serve`] does a registry. The
+/// limits of connections and of a host's operations hold; each request counts as an operation.
 ///
 /// # Errors
 /// The socket has no address.
@@ -248,7 +248,7 @@ async fn listen(
     let served = loop {
         let accepted = tokio::select! {
             () = &mut stop => break Ok(()),
-            // Whoever supervises the program can start it again.
+            // The program's supervisor can start it again.
             () = &mut ended => break Err(io::Error::other(RegistryError::Closed)),
             accepted = accept(&socket, &places) => accepted,
             Some(_) = connections.join_next() => continue,
@@ -268,7 +268,7 @@ async fn listen(
     drop(socket);
     let _ = stopping.send(true);
     let drained = async { while connections.join_next().await.is_some() {} };
-    // What is still open then ends with the set.
+    // Connections that are still open then end with the set.
     let _ = timeout(DRAIN_TIME, drained).await;
     served
 }

@@ -1,4 +1,4 @@
-//! A watch's interface: that of a witness (C2SP tlog-witness).
+//! The witness interface of a watch (C2SP tlog-witness).
 
 use std::net::IpAddr;
 use std::sync::Arc;

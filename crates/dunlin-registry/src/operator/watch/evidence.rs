@@ -1,4 +1,4 @@
-//! What a watch keeps of a registry that is false: the checkpoints that the registry has signed.
+//! The evidence that a watch keeps against a false registry: the checkpoints that the registry has signed.
 
 use std::fs::Permissions;
 use std::io::{self, Write};

@@ -54,10 +54,10 @@ pub enum WatchError {
     /// The registry cannot be reached over HTTPS.
     #[error("{0}")]
     Https(#[from] HttpsError),
-    /// The registry does not have what was asked for; the status.
+    /// The registry does not have the requested content; the status.
     #[error("{url}: status {status}")]
     Refused {
-        /// What was asked.
+        /// The URL of the request.
         url: String,
         /// The status of HTTP.
         status: u16,
@@ -65,13 +65,13 @@ pub enum WatchError {
     /// The answer is not one of a registry.
     #[error("{url}: the answer is not one of a registry")]
     Malformed {
-        /// What was asked.
+        /// The URL of the request.
         url: String,
     },
     /// The registry has not signed the checkpoint, or it is malformed.
     #[error("{0}")]
     Checkpoint(#[from] CheckpointError),
-    /// The registry answers with entries that are not those of the checkpoint.
+    /// The registry answers with entries that do not belong to the checkpoint.
     #[error("the registry's entries are not those of its checkpoint of {0} entries: ask again")]
     OtherEntries(u64),
     /// The registry has signed another history than the one on the disk.
@@ -98,7 +98,7 @@ pub enum WatchError {
         origin: String,
         /// The DIDs that do not follow.
         did: String,
-        /// What is wrong.
+        /// The reason.
         why: String,
     },
     /// The watch's own database fails.
@@ -113,7 +113,7 @@ impl WatchError {
     }
 }
 
-/// Who a watch is, and what it works with.
+/// The identity of a watch, and its settings.
 #[derive(Clone)]
 pub struct WatchSettings {
     /// Hashes, verifies and signs.
@@ -146,7 +146,7 @@ impl fmt::Debug for WatchSettings {
     }
 }
 
-/// What the registry asks a watch to cosign (`add-checkpoint`).
+/// A registry's request to a watch to cosign a checkpoint (`add-checkpoint`).
 pub(crate) struct Ask {
     pub(crate) old: u64,
     pub(crate) proof: Vec<NodeHash>,
@@ -179,7 +179,7 @@ pub struct Watch {
     _lock: File,
 }
 
-/// What a watch's database has in place of a registry's key.
+/// The text in a watch's database in place of a registry's key.
 fn key(origin: &str) -> String {
     format!("watch {origin}")
 }

@@ -1,5 +1,5 @@
-//! The replay of a log: what follows from its entries goes into the database, in one transaction for each
-//! checkpoint.
+//! The replay of a log: the state that follows from its entries goes into the database, in one transaction
+//! for each checkpoint.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -106,7 +106,7 @@ impl Replay {
     }
 
     /// Verifies all entries of a checkpoint that the registry has signed, as far as they are new, and keeps
-    /// what follows from them.
+    /// the state that follows from them.
     ///
     /// # Errors
     /// [`WatchError`]. Nothing is kept then, except for the evidence that the registry is false.
@@ -149,7 +149,7 @@ impl Replay {
         }
     }
 
-    /// Forgets what an interrupted replay has left.
+    /// Forgets the remains of an interrupted replay.
     fn roll_back(&self) -> Result<(), RegistryError> {
         if !self.connection.is_autocommit() {
             self.connection.execute_batch("ROLLBACK")?;

@@ -1,5 +1,5 @@
-//! What a watch reads of its registry over HTTPS. It believes nothing of it before it has compared it with a
-//! checkpoint.
+//! A watch's reads from its registry over HTTPS. The watch believes no answer before it has compared it with
+//! a checkpoint.
 
 use std::fmt;
 use std::time::Duration;
@@ -90,7 +90,7 @@ impl Source {
         if is_whole { Ok(entries) } else { Err(malformed()) }
     }
 
-    /// What the registry says about a DID, which the caller verifies: the checkpoint, the document in
+    /// The registry's answer about a DID, which the caller verifies: the checkpoint, the document in
     /// canonical form, and the proof.
     pub(super) async fn state(&self, did: &Did) -> Option<(Vec<u8>, String, StateProof)> {
         let answer = self.get(&format!("dids/{did}")).await.ok()?;
