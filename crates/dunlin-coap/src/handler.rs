@@ -1,4 +1,4 @@
-//! What a server calls for each request, and the peer that it names.
+//! The handler that a server calls for each request, and the peer that a request names.
 
 use std::future::Future;
 use std::net::SocketAddr;
