@@ -498,7 +498,7 @@ fn an_idle_association_ends() {
         for _ in 0..3 {
             net.pass(Duration::from_secs(300));
             net.send(client(1), ids[0], b"here");
-            // What this side sends says nothing of its peer.
+            // This side's datagrams say nothing about its peer.
             let _ = net.server().update(sleeps, |connection| connection.send(b"there?"));
             net.run();
         }

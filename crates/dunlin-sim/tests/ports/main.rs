@@ -346,7 +346,7 @@ fn a_server_that_never_migrates_stays_with_the_first_address() {
     }
 }
 
-/// Nobody listens at the announced port: the client returns to the path that still works.
+/// No server listens at the announced port: the client returns to the path that still works.
 #[test]
 fn a_client_returns_to_the_old_path_if_the_announced_port_is_dead() {
     for version in VERSIONS {
@@ -534,7 +534,7 @@ fn a_forwarded_record_about_the_port_does_not_keep_the_server() {
     }
 }
 
-/// Datagrams from anywhere at the ports of the pool: nobody answers, and the association goes on.
+/// Datagrams from anywhere at the ports of the pool: the server does not answer, and the association goes on.
 #[test]
 fn a_flood_on_the_pool_gets_no_answer() {
     for version in VERSIONS {
