@@ -62,7 +62,7 @@ struct TicketKey {
     key: Box<dyn AeadKey>,
     since: Instant,
     seals: AtomicU64,
-    /// What its tickets are bound to, if the keys have a register.
+    /// The associated data to which its tickets are bound, if the keys have a register.
     bound: RwLock<Vec<Vec<u8>>>,
 }
 

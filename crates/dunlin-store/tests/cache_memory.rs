@@ -235,8 +235,8 @@ fn a_new_ticket_replaces_the_proven_one() {
     assert_eq!(store.len(), 1);
 }
 
-/// A client has one entry for its key, whatever else its certificate says and whoever issued it. A ticket is
-/// bound to one Certificate.
+/// A client has one entry for its key, whatever else its certificate says and whichever CA issued it. A
+/// ticket is bound to one Certificate.
 #[test]
 fn keeps_one_entry_for_each_client() {
     let _alone = ALONE.lock();

@@ -252,7 +252,7 @@ pub enum OpenError {
     Key {
         /// The key file.
         file: PathBuf,
-        /// What is wrong with it.
+        /// The fault of the key file.
         fault: KeyFault,
     },
     /// A Redis without a key file: all its servers need copies of one key.
@@ -264,7 +264,7 @@ pub enum OpenError {
 }
 
 impl OpenError {
-    /// What the user can do about it.
+    /// Advice for the user.
     pub fn advice(&self) -> String {
         match self {
             Self::Store(_) => "use another store, or a cache in memory".to_owned(),

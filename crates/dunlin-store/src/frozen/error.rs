@@ -25,7 +25,7 @@ pub enum FrozenError {
     Key {
         /// The key file.
         file: PathBuf,
-        /// What is wrong with it.
+        /// The fault of the key file.
         fault: KeyFault,
     },
     /// The provider cannot seal.
@@ -61,7 +61,7 @@ pub enum FrozenError {
     NotNow {
         /// The file.
         file: PathBuf,
-        /// What is wrong.
+        /// The reason.
         why: String,
     },
     /// The store of IDs does not answer.
@@ -79,7 +79,7 @@ impl FrozenError {
         matches!(self, Self::Spent { .. } | Self::Damaged(_) | Self::Cut(_))
     }
 
-    /// What the user can do about it.
+    /// Advice for the user.
     pub fn advice(&self) -> String {
         match self {
             Self::File { .. } => "give a file in a directory that this user can write to".to_owned(),

@@ -47,9 +47,9 @@ const WRITER: usize = 16;
 
 /// Passes messages to all other servers that have the same key file, through a stream of Redis.
 ///
-/// Every server gets the messages of the others in one order. A server that starts gets those that are still
-/// there. Whoever can write to Redis can remove messages and repeat old ones, but not make or change any: a
-/// message should say itself until when it is good.
+/// Every server gets the messages of the others in one order. A server that starts gets the messages that are
+/// still there. An attacker that can write to Redis can remove messages and repeat old ones, but not make or
+/// change any. A message should therefore contain its own expiry.
 pub struct SharedLog {
     sealed: Sealed,
     /// The name of this server, which is another one after each start.
