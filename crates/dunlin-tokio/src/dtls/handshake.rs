@@ -173,7 +173,7 @@ fn late(owned: &Owned, after: Duration) -> HandshakeError {
     unconfirmed.unwrap_or(HandshakeError::Timeout(after))
 }
 
-/// What a handshake has come to.
+/// The next step of a handshake: an event, or its end.
 enum Step {
     Event(Box<Event>),
     Complete(Box<Negotiated>, HandshakeBytes),

@@ -234,7 +234,7 @@ impl Opened {
     }
 }
 
-/// What issues the connection IDs of the endpoint with this number.
+/// The issuer of the connection IDs of the endpoint with this number.
 fn issuer(node: &[u8], own: usize, random: &Arc<dyn SecureRandom>) -> Result<Arc<NodeIds>, dunlin::Error> {
     let node = [node, &[own as u8]].concat();
     NodeIds::new(&node, node.len() + RANDOM_LEN, Arc::clone(random)).map(Arc::new)

@@ -1,4 +1,4 @@
-//! What the handles of an endpoint share with the task that drives it.
+//! The state that the handles of an endpoint share with the task that drives it.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::future::poll_fn;

@@ -80,8 +80,8 @@ impl Unsent {
                 Ok(sent) => drop(queue.waiting.drain(..sent.min(queue.waiting.len()))),
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
                     queue.is_blocked = true;
-                    // What waits for a dead interface, or for one port of a pool, must not stop what leaves
-                    // over others.
+                    // Datagrams that wait for a dead interface, or for one port of a pool, must not delay the
+                    // output over other sockets.
                     if queue.waiting.len() >= SEND_BATCH && outlet.may_lose(queue.local) {
                         queue.waiting.clear();
                     }
