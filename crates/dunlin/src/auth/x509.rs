@@ -257,7 +257,7 @@ impl Verifier for X509Trust {
     }
 }
 
-/// What this side has learnt from a chain that it believes.
+/// The facts that this side has learnt from a chain that it believes.
 struct Believed<'c> {
     /// The key of the leaf's issuer, without its header, if this side has verified a path.
     issuer_key: Option<&'c [u8]>,

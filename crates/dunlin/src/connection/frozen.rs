@@ -209,7 +209,7 @@ fn has_psk(config: &ClientConfig, negotiated: &Negotiated) -> bool {
         || config.psks.iter().any(|own| psk.is_proved_by(own, sha256))
 }
 
-/// What a configuration gives to a connection that continues.
+/// The parts of a configuration that a thawed connection needs.
 struct Owner<'a> {
     side: Side,
     settings: &'a SettingsDigest,
