@@ -216,7 +216,7 @@ impl From<Result<Arc<ServerConfig>, PeerIncompatible>> for Answer {
     }
 }
 
-/// What a ClientHello says about its client. These are hints: the client is not authenticated yet.
+/// The content of a ClientHello. It only gives hints about the client, which is not authenticated yet.
 #[derive(Clone, Debug, Default)]
 pub struct ClientHelloInfo {
     /// The host name in server_name.

@@ -21,7 +21,7 @@ const CLOCK_SKEW: u32 = 5;
 /// The length to which a cookie truncates digests and its tag, in bytes.
 const TRUNCATED: usize = 16;
 
-/// What a server remembers of the first ClientHello when the second arrives.
+/// The state after the first ClientHello, as the server has it when the second arrives.
 #[derive(Clone)]
 pub(crate) struct Retry {
     pub(crate) cipher_suite: CipherSuite,

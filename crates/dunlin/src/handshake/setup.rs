@@ -143,7 +143,7 @@ pub struct ServerConfig {
     /// The other configurations of the server, the highest rank first, in the one with which connections
     /// begin.
     pub(crate) others: Vec<Arc<Self>>,
-    /// What a HelloRetryRequest names over datagrams, if the caller chooses it.
+    /// The caller's choice of the suite and the group of a HelloRetryRequest over datagrams, if it makes one.
     pub(crate) retry_choice: Option<Arc<dyn ChooseRetry>>,
     /// Whether a renegotiation to this profile shows its own certificate, and not again that of the first
     /// handshake.
