@@ -50,7 +50,7 @@ pub struct Association {
     pub(super) port: Option<Local>,
     /// Why it has no port of its own, although it was to have one.
     pub(super) lacks_port: Option<NoPort>,
-    /// What a client needs that follows its server to another port.
+    /// The state of a client that follows its server to another port.
     pub(super) following: Option<Box<Following>>,
     /// The host of a client, as the limits count it. It stays if the client moves.
     pub(super) host: Option<Host>,
