@@ -19,7 +19,7 @@ use crate::wire::{ContentType, Reader, What, Writer};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PoolPort {}
 
-/// What a server's connection needs of the endpoint's pool.
+/// The claim of a server's connection on the endpoint's pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Claim {
     Nothing,

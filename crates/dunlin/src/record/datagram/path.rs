@@ -39,11 +39,11 @@ pub struct PathChecks {
     /// The peer is still at its present address: it said so, or sent something newer from there. A network
     /// that delivers copies over another path can be an attack.
     pub stayed: u64,
-    /// Nobody answered, before the check ended or a still newer address took its place.
+    /// No answer came before the check ended or a still newer address took its place.
     pub failed: u64,
 }
 
-/// What the connection has to send after a step of a check.
+/// The message that the connection has to send after a step of a check, and its path.
 pub(super) type Challenge = Option<(Path, PathMessage)>;
 
 pub(super) struct Paths {
@@ -196,7 +196,7 @@ impl Paths {
     /// that one: somebody else may have forwarded the record.
     pub(super) fn next(&mut self, len: usize, reserve: usize) -> (Path, Option<Path>) {
         match &mut self.check {
-            // What leaves over the present path leaves over this one, too.
+            // Datagrams over the present path leave over this one, too.
             Some(check) if check.stage == Stage::Wait || self.others.are_sent_over(check.path) => {
                 (self.present, None)
             }
@@ -279,7 +279,7 @@ impl Paths {
                 self.check = Some(Box::new(check));
                 Ok((false, self.challenge()?))
             }
-            // The caller accepts that whoever can forward a record can move the connection.
+            // The caller accepts that any forwarder of a record can move the connection.
             None if self.follow_unchecked() => {
                 self.present = path;
                 Ok((true, None))
