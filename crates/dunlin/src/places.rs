@@ -151,8 +151,8 @@ enum Class {
     Known = 3,
 }
 
-/// What a client's turn to give way depends on: its class, and the time at which it was heard, perhaps not
-/// the latest one. Its number makes turns distinct.
+/// A client's turn to give way: its class, and the time at which it was heard, perhaps not the latest one.
+/// The client's number makes turns distinct.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Turn(NonZeroU64);
 
@@ -274,9 +274,9 @@ impl Places {
         place
     }
 
-    /// Decides who gives way to the client with this number, which has just entered: nobody, if no limit is
-    /// exceeded; another client, with the reason; or the newcomer itself, as an error with the limit. The
-    /// caller then ends that client, whose place is free.
+    /// Decides which client gives way to the client with this number, which has just entered: none, if no
+    /// limit is exceeded; another client, with the reason; or the newcomer itself, as an error with the
+    /// limit. The caller then ends that client, whose place is free.
     pub fn make_room(
         &mut self,
         number: u32,

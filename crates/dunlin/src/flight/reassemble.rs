@@ -91,8 +91,8 @@ pub(crate) struct Terms<'a> {
     /// spans a change of keys (RFC 8446 §5.1), and the peer sends no message with the previous keys after a
     /// KeyUpdate (draft-ietf-tls-rfc9147bis §8).
     pub(crate) is_present: bool,
-    /// What this side can still read of messages of a type. `None` during the handshake, whose flights may
-    /// arrive in any order.
+    /// The part of a message that this side can still read, by the type of the message. `None` during the
+    /// handshake, whose flights may arrive in any order.
     pub(crate) established: Option<&'a dyn Fn(HandshakeType) -> Reading>,
 }
 

@@ -6,7 +6,7 @@ use core::time::Duration;
 use crate::settings::Retransmission;
 use crate::time::Instant;
 
-/// What a connection does at a deadline.
+/// The action of a connection at a deadline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Timer {
     /// It gives up. This timer comes first, because nothing is sent when it expires together with another.

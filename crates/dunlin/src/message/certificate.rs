@@ -16,7 +16,7 @@ const MAX_ENTRIES: usize = 64;
 /// The longest verifiable credential, in bytes. Its claims fit, but no collection of them.
 pub(crate) const MAX_VERIFIABLE_CREDENTIAL: usize = 16 * 1024;
 
-/// What comes with the first entry, as the receiver has requested.
+/// The staples of the first entry, as the receiver has requested.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Staples {
     /// An OCSP response in DER.

@@ -56,7 +56,7 @@ impl Server {
         Ok((number, gone))
     }
 
-    /// The number of a client that nobody gives way to.
+    /// Adds a client to which no other client gives way. Returns its number.
     fn fill(&mut self, address: &str, identity: Option<u64>, limits: &PlaceLimits) -> u32 {
         let (number, gone) = self.come(address, identity, limits).unwrap();
         assert_eq!(gone, None);
