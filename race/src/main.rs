@@ -5,7 +5,7 @@
 //! cd race && cargo run --release -- time             # time, throughput and heap
 //! cd race && cargo run --release -- instructions     # instructions, counted by valgrind
 //! cd race && cargo run --release -- heap
-//! cd race && cargo run --release -- load             # DTLS servers under load, with Pion: needs Go (tools/setup test)
+//! cd race && cargo run --release -- load             # DTLS servers, with Pion: needs Go (tools/setup test)
 //! ```
 //!
 //! The handshake is mutual TLS 1.3 with a chain of three, of which leaf and intermediate are sent, a key

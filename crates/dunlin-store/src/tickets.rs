@@ -43,7 +43,10 @@ const MAX_BOUND: usize = 64;
 /// use dunlin::resume::Tickets;
 /// use dunlin_store::RotatingTickets;
 ///
-/// # fn resuming(server: ServerConfig, provider: Arc<CryptoProvider>) -> Result<ServerConfig, dunlin::Error> {
+/// # fn resuming(
+/// #     server: ServerConfig,
+/// #     provider: Arc<CryptoProvider>,
+/// # ) -> Result<ServerConfig, dunlin::Error> {
 /// let server = server.with_tickets(Tickets::stateless(Arc::new(RotatingTickets::new(provider)?)));
 /// # Ok(server)
 /// # }

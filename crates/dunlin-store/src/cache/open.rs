@@ -38,8 +38,9 @@ pub type PersistentServerCache = SealedServerCache<Arc<dyn Records>>;
 /// # Examples
 /// ```
 /// use dunlin_store::cache::CacheStore;
+/// # use dunlin_store::cache::OpenError;
 ///
-/// # fn open(provider: std::sync::Arc<dunlin::crypto::CryptoProvider>) -> Result<(), dunlin_store::cache::OpenError> {
+/// # fn open(provider: std::sync::Arc<dunlin::crypto::CryptoProvider>) -> Result<(), OpenError> {
 /// // Creates `servers.cache` and `servers.cache.key` if they are missing.
 /// let cache = CacheStore::file("servers.cache")
 ///     .open_client(&provider, Box::new(|fault| eprintln!("{fault}")))?;

@@ -15,7 +15,10 @@
 //! ```
 //! use dunlin_store::frozen::{DirectoryIds, FrozenError, FrozenFile};
 //!
-//! # fn example(provider: std::sync::Arc<dunlin::crypto::CryptoProvider>, dir: &std::path::Path) -> Result<(), FrozenError> {
+//! # fn example(
+//! #     provider: std::sync::Arc<dunlin::crypto::CryptoProvider>,
+//! #     dir: &std::path::Path,
+//! # ) -> Result<(), FrozenError> {
 //! let file = FrozenFile::open(&provider, dir.join("associations"), &dir.join("associations.key"))?;
 //! let ids = DirectoryIds::open(dir.join("ids"))?;
 //! let mut writer = file.create(&ids)?;

@@ -34,7 +34,10 @@ const RANDOM_LEN: usize = 8;
 ///
 /// # Examples
 /// ```no_run
-/// # async fn example(config: dunlin::ServerConfig, provider: dunlin::crypto::CryptoProvider) -> Result<(), Box<dyn std::error::Error>> {
+/// # async fn example(
+/// #     config: dunlin::ServerConfig,
+/// #     provider: dunlin::crypto::CryptoProvider,
+/// # ) -> Result<(), Box<dyn std::error::Error>> {
 /// use dunlin_tokio::DtlsPort;
 ///
 /// let port = DtlsPort::bind("0.0.0.0:5684".parse()?, 4, 0, dunlin::EndpointLimits::default())?;

@@ -101,9 +101,13 @@ pub struct Claim<'a> {
 ///     fn verify(&self, claim: &Claim<'_>) -> Result<Verdict, AuthenticationFailure> {
 ///         let verdict = self.anchors.verify(claim)?;
 ///         if let Verdict::Accepted(peer) = &verdict {
-///             let PeerIdentity::X509(id) = &peer.identity else { return Err(AuthenticationFailure::BadEncoding) };
+///             let PeerIdentity::X509(id) = &peer.identity else {
+///                 return Err(AuthenticationFailure::BadEncoding);
+///             };
 ///             let is_ours = |name: &SubjectName| match name {
-///                 SubjectName::Dns(name) => name.strip_suffix(&self.domain).is_some_and(|host| host.ends_with('.')),
+///                 SubjectName::Dns(name) => {
+///                     name.strip_suffix(&self.domain).is_some_and(|host| host.ends_with('.'))
+///                 }
 ///                 _ => false,
 ///             };
 ///             if !id.names.first().is_some_and(is_ours) {

@@ -102,7 +102,8 @@ pub enum EndpointEvent {
 ///
 /// use dunlin::auth::{Psk, PskTable};
 /// use dunlin::{
-///     ClientConfig, Endpoint, EndpointEvent, EndpointLimits, Now, Profile, PskSource, ServerAddress, ServerConfig,
+///     ClientConfig, Endpoint, EndpointEvent, EndpointLimits, Now, Profile, PskSource, ServerAddress,
+///     ServerConfig,
 /// };
 ///
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {

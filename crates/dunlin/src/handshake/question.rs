@@ -49,7 +49,8 @@ pub enum Question {
     /// use dunlin::auth::Psk;
     /// use dunlin::{Answer, Error, Event, Now, PskSource, Question, ServerConfig, TlsConnection};
     ///
-    /// // The configuration has `with_psks(PskSource::Ask)`. Waiting for `look_up` blocks no other connection.
+    /// // The configuration has `with_psks(PskSource::Ask)`. Waiting for `look_up` blocks no other
+    /// // connection.
     /// async fn answer_all(
     ///     connection: &mut TlsConnection,
     ///     now: Now,

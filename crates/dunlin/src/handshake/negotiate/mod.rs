@@ -15,7 +15,7 @@
 //! | `select` | the client applies the server's selection | ServerHello of TLS 1.3 |
 //! | `accept` | the client applies the server's answer | EncryptedExtensions, ServerHello of TLS 1.2 |
 //! | `request` | the server writes it | CertificateRequest, SSIRequest |
-//! | `demand` | either side reads what the peer accepts in certificates | ClientHello, CertificateRequest, SSIRequest |
+//! | `demand` | a side reads the peer's certificate demands | ClientHello, CertificateRequest, SSIRequest |
 //!
 //! For each step, a table below lists the functions in order. The order of the tables that write is the order
 //! on the wire. The order of the others decides which of several errors is reported. A program links only the
