@@ -58,10 +58,10 @@ const MAX_RENEWALS: usize = 16;
 /// The most connection IDs that a connection keeps of each kind.
 const MAX_IDS: usize = 16;
 
-/// Who runs a client's connection.
+/// The owner of a client's connection.
 enum Caller {
     Endpoint(Box<Endpoint>, AssociationId),
-    /// For another implementation, whose connection IDs can be longer than those of this one.
+    /// For another implementation, whose connection IDs can be longer than this one's.
     Alone(Box<DtlsConnection>),
 }
 

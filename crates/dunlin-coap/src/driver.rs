@@ -220,7 +220,7 @@ struct Observed {
     has_changed: bool,
 }
 
-/// A request for which the handler runs: a new one, or again that of an observer.
+/// A request for which the handler runs: a new one, or an observer's request again.
 struct Running {
     id: RequestId,
     request: Packet,
