@@ -196,7 +196,7 @@ fn label_in(line: &[u8]) -> Option<(&[u8], String)> {
     is_one.then(|| (before, String::from_utf8_lossy(label).into_owned()))
 }
 
-/// Whether someone may have meant the first line of a section, with other blanks, dashes or cases.
+/// Whether the line may be meant as the first line of a section, with other blanks, dashes or cases.
 fn is_like_begin(line: &[u8]) -> bool {
     let upper = line.to_ascii_uppercase();
     let words = [&b"CERTIFICATE"[..], b"KEY", b"CRL"];

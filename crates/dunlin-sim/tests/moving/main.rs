@@ -582,7 +582,7 @@ impl<'w> Journey<'w> {
             false => connection.update_keys(true),
         };
         let (of_client, has_new_id) = (random.bool(), random.bool());
-        // A new ID of the server ends those of the client's other interfaces.
+        // A new ID of the server ends the IDs of the client's other interfaces.
         let has_new_id = has_new_id && (of_client || self.world.driver != Driver::Unlinkable);
         let renewed = match of_client {
             true => self.with_client(|client| renew(client, has_new_id)),

@@ -466,8 +466,8 @@ fn interrupted(
 }
 
 /// An attacker copies a record of the client from the welcome port to the association's port, and gives it
-/// another address: another port of the client's, or that of another host. The record says nothing about the
-/// port, so the server stays with the client.
+/// another address: another port of the client, or the address of another host. The record says nothing about
+/// the port, so the server stays with the client.
 #[test]
 fn a_copied_record_at_the_port_does_not_move_the_server() {
     let cases = [(ip(7, 1), Migration::never()), (ip(9, 9), Migration::never().with_unchecked(true))];
