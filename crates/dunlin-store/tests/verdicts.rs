@@ -134,7 +134,7 @@ fn a_refusal_is_not_remembered() {
     assert!(side.verdicts.is_empty());
 }
 
-/// A verifier whose answers differ from those of the trait.
+/// A verifier whose answers differ from the trait's default.
 #[derive(Debug)]
 struct Unusual;
 

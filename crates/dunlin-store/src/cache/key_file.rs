@@ -30,7 +30,7 @@ pub enum KeyFault {
     Owner(u32),
     /// Users other than its owner have access to it; the value is its mode.
     Access(u32),
-    /// Its length in bytes is not that of a key.
+    /// Its length in bytes is not the length of a key.
     Length(u64),
     /// It cannot be read.
     Unreadable(io::Error),

@@ -13,7 +13,7 @@ use hashbrown::HashTable;
 use super::older_tickets;
 use super::slab::{Ends, Handle, Linked, Slab};
 
-/// The default average size of an entry in bytes: twice that of an entry with an RSA key.
+/// The default average size of an entry in bytes: twice the size of an entry with an RSA key.
 pub(super) const MEAN_ENTRY: usize = 1024;
 
 /// The least capacity in bytes: room for a few entries with many names.

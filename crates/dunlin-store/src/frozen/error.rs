@@ -71,8 +71,8 @@ pub enum FrozenError {
 }
 
 impl FrozenError {
-    /// Whether the file can no longer be thawed by anybody with its key and with the store that is in use: it
-    /// was thawed before, changed or cut. A server can set such a file aside
+    /// Whether no server with its key and with the store that is in use can still thaw the file: it was
+    /// thawed before, changed or cut. A server can set such a file aside
     /// ([`FrozenFile::set_aside`](super::FrozenFile::set_aside)) and start without it. After every other
     /// error its user can still mend the cause, so the server should not start.
     pub const fn is_final(&self) -> bool {

@@ -103,9 +103,9 @@ impl SharedLog {
         Ok(Self { sealed, writer, last: Mutex::new("-".to_owned()), keeps })
     }
 
-    /// Sends messages, at most [`MAX_SENT`], and returns those of the others since the last exchange, at most
-    /// 16,384; more come with the next exchange. Longer messages than [`MAX_MESSAGE`] are left out. It blocks
-    /// for two seconds at most.
+    /// Sends messages, at most [`MAX_SENT`], and returns the messages of the other servers since the last
+    /// exchange, at most 16,384; more come with the next exchange. Longer messages than [`MAX_MESSAGE`] are
+    /// left out. It blocks for two seconds at most.
     ///
     /// # Errors
     /// Redis fails. It may have some of the messages, so send them again.

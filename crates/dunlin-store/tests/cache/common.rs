@@ -501,7 +501,7 @@ pub(crate) fn write_until_stored(store: &impl Records, owner: &Owner, record: &R
     }
 }
 
-/// A write replaces all records of an owner, also those of another writer.
+/// A write replaces all records of an owner, also another writer's records.
 pub(crate) fn a_write_replaces_all_records_of_an_owner(store: &impl Records) {
     let (one, first) = owner(1, 0);
     let more = |number: u8| Record { name: [number; 16], bytes: vec![number; 9] };
