@@ -159,7 +159,7 @@ impl Association {
         self.peer().is_some()
     }
 
-    /// Who the peer is, once the handshake is complete and has shown it.
+    /// The peer's identity, once the handshake is complete and has proven it.
     pub(super) fn peer(&self) -> Option<&PeerIdentity> {
         self.connection.negotiated().and_then(|negotiated| negotiated.peer.as_ref())
     }

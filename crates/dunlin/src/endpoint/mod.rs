@@ -723,7 +723,7 @@ impl Endpoint {
             return;
         }
         // RFC 6347 §4.2.8: after the client's Finished, the server abandons the previous association. The
-        // other handshake at the address is one that the client has left, or that somebody else has begun.
+        // other handshake at the address is one that the client has left, or that an attacker has begun.
         let others = self.index.routes.get(address).next;
         self.index.routes.set(address, Route { live: Some(id), ..Route::default() });
         for other in others.into_iter().flatten().filter(|other| *other != id).chain(previous) {

@@ -155,7 +155,8 @@ impl Others {
         });
     }
 
-    /// Whether a challenge of `len` bytes over this path is due. `budget` is that of a check of the path.
+    /// Whether a challenge of `len` bytes over this path is due. `budget` is the budget of a check of the
+    /// path.
     fn is_due(&mut self, path: Path, len: usize, budget: Option<usize>, pause: Duration) -> bool {
         let now = self.now;
         self.other(path).is_some_and(|other| {

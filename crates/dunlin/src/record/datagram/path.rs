@@ -193,7 +193,7 @@ impl Paths {
     ///
     /// An answer goes to the address of the newest record, as far as the budget of an address under check
     /// allows (RFC 9853 §5). While it is open whether the peer has left the present path, a copy goes over
-    /// that one: somebody else may have forwarded the record.
+    /// that one: an attacker may have forwarded the record.
     pub(super) fn next(&mut self, len: usize, reserve: usize) -> (Path, Option<Path>) {
         match &mut self.check {
             // Datagrams over the present path leave over this one, too.
@@ -429,8 +429,8 @@ impl Datagram {
                 let is_probe = self.paths.side() == Side::Server && path.peer != self.paths.present().peer;
                 let of_path = is_probe.then(|| self.sender.ids.of(path.peer)).flatten().map(<[u8]>::to_vec);
                 let room = self.sender.path_message_len_with(of_path.as_deref());
-                // The peer's connection ID can be much longer than the challenge, which somebody else may
-                // have forwarded.
+                // The peer's connection ID can be much longer than the challenge, which an attacker may have
+                // forwarded.
                 if !self.paths.spend(path, room, len) {
                     return Ok(());
                 }
@@ -569,7 +569,7 @@ mod tests {
         assert_eq!(left.answered(path(2), PathMessage::Drop(asked)).unwrap(), (false, None));
         let challenge = cookie(left.answered(path(1), PathMessage::Drop(asked)).unwrap().1, 2);
         assert_eq!(left.answered(path(2), PathMessage::Response(challenge)).unwrap(), (true, None));
-        // The peer has not moved: somebody forwards its records. So it gets its answers, too.
+        // The peer has not moved: an attacker forwards its records. So it gets its answers, too.
         let mut stayed = paths(PathCheck::Enhanced);
         let asked = cookie(stayed.heard(path(2), 40, true).unwrap().1, 1);
         assert_eq!(stayed.next(40, 40), (path(2), Some(path(1))));

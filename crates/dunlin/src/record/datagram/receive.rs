@@ -430,7 +430,7 @@ impl Receiver {
         };
         let Received::Messages(number, content) = received else { return Ok(Some(received)) };
         let is_present = number.epoch == self.present();
-        // The peer's handshake may be complete before that of this side, which waits for a signature.
+        // The peer's handshake may be complete before this side's, which waits for a signature.
         let is_established = self.protocol.has_acks() && self.protocol.has_data(number.epoch);
         let any: &dyn Fn(HandshakeType) -> Reading = &|typ| Reading::Body(message::limit(typ));
         let established = established.or(is_established.then_some(any));

@@ -56,7 +56,7 @@ struct KeyUpdate {
 /// A datagram that waits for transmission.
 #[derive(Clone)]
 pub(crate) struct Output {
-    /// Its path, if that is fixed, as that of a message about paths.
+    /// Its path, if that is fixed, as for a message about paths.
     pub(super) path: Option<Path>,
     /// The epoch of a record of data.
     pub(super) epoch: Option<u64>,
