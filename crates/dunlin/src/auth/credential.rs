@@ -108,7 +108,7 @@ impl Identifier {
     }
 }
 
-/// The newest proof from this source for a peer that accepts those of these registries.
+/// The newest proof from this source for a peer that accepts proofs from these registries.
 pub(super) fn proof(source: Option<&Arc<dyn DidProofs>>, accepted: &[KnownRegistry]) -> Option<Vec<u8>> {
     let proof = source.filter(|_| !accepted.is_empty())?.latest(accepted)?;
     (1..=MAX_DID_PROOF).contains(&proof.len()).then_some(proof)

@@ -145,8 +145,8 @@ pub struct ServerConfig {
     pub(crate) others: Vec<Arc<Self>>,
     /// The caller's choice of the suite and the group of a HelloRetryRequest over datagrams, if it makes one.
     pub(crate) retry_choice: Option<Arc<dyn ChooseRetry>>,
-    /// Whether a renegotiation to this profile shows its own certificate, and not again that of the first
-    /// handshake.
+    /// Whether a renegotiation to this profile shows its own certificate, and not again the certificate of
+    /// the first handshake.
     pub(crate) changes_certificate: bool,
     /// The configuration of the profile, if this one is only for a renegotiation to it.
     pub(crate) in_place_of: Option<Arc<Self>>,
