@@ -1,8 +1,8 @@
 //! Places: how many connections a server holds, and which of them gives way to another one.
 //!
 //! A client asks for a place when its handshake has ended, since only then its identity is proven. [`Places`]
-//! counts all clients of the server, those of each host and those of each IPv6 network of 48 bits. At a
-//! limit, one client within that limit gives way, in this order:
+//! counts the clients of the whole server, of each host, and of each IPv6 network of 48 bits. At a limit, one
+//! client within that limit gives way, in this order:
 //!
 //! 1. A client without an identity, in favour of one with an identity.
 //! 2. The older connections of an identity that has several, in favour of a client with an identity: a device

@@ -379,7 +379,7 @@ mod tests {
         );
     }
 
-    /// The lengths are those of real keys; entries omit the constant parts.
+    /// The lengths are the lengths of real keys; entries omit the constant parts.
     #[test]
     fn omits_the_constant_parts_of_keys() {
         let shared = CachedPeer::SHARED_LEN + 1 + 32 + 3 * 5;

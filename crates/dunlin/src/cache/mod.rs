@@ -236,7 +236,7 @@ impl CachedPeer {
     }
 
     /// The first bytes of a digest of the issuer's name; zero for raw keys. A store uses it to ensure that
-    /// the peers of one issuer do not evict those of another.
+    /// the peers of one issuer do not evict the peers of another.
     pub const fn issuer(&self) -> &[u8; ISSUER_LEN] {
         &self.issuer
     }

@@ -127,8 +127,8 @@ impl<'a> Certificate<'a> {
         entries.fold(HEADER_LEN + 3, |len, entry| len + frame + entry.len())
     }
 
-    /// The bytes that abbreviation saves in TLS 1.3: the length of a message with these entries minus that of
-    /// an abbreviated one, which has one empty entry.
+    /// The bytes that abbreviation saves in TLS 1.3: the length of a message with these entries minus the
+    /// length of an abbreviated one, which has one empty entry.
     pub(crate) fn beyond_abbreviated<'e>(entries: impl Iterator<Item = &'e [u8]>) -> usize {
         // RFC 8446 §4.4.2: the length fields of cert_data and of the extensions.
         const FRAME: usize = 3 + 2;
