@@ -265,7 +265,7 @@ struct Believed<'c> {
     has_common_name: bool,
 }
 
-/// A peer's certificates, of which the leaf is parsed.
+/// A peer's certificates, with a parsed leaf.
 struct Chain<'c> {
     entries: &'c [CertificateDer<'c>],
     leaf: EndEntityCert<'c>,

@@ -242,7 +242,7 @@ impl Owner<'_> {
             }
             let trust = &self.profile.trust;
             let certified = negotiated.peer_certified.as_deref();
-            // The caller asks about a peer of which nothing is known, while the association goes on.
+            // If the belief is unknown, the caller asks about the peer while the association goes on.
             let peers = [negotiated.peer.as_ref(), certified];
             if peers.iter().any(|peer| trust.still_believe(*peer, now) == Belief::Ended) {
                 let why = "this side no longer believes the peer of the frozen association";

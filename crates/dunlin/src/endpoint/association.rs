@@ -154,7 +154,7 @@ impl Association {
             || connection.has_closed() && connection.peer_has_closed()
     }
 
-    /// Whether the handshake is complete and has shown who the peer is.
+    /// Whether the handshake is complete and has proven the peer's identity.
     pub(super) fn is_authenticated(&self) -> bool {
         self.peer().is_some()
     }
@@ -170,7 +170,7 @@ impl Association {
         [Some(self.address), old].into_iter().flatten()
     }
 
-    /// Whether this is an association with `peer`, or neither has shown who it is.
+    /// Whether this is an association with `peer`, or neither has proven an identity.
     pub(super) fn is_with(&self, peer: Option<&PeerIdentity>) -> bool {
         match (self.peer(), peer) {
             (Some(own), Some(peer)) => own.is_same(peer),

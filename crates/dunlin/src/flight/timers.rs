@@ -13,7 +13,7 @@ pub(crate) enum Timer {
     GiveUp,
     /// It retransmits the messages that the peer has not acknowledged (RFC 9147 §5.8).
     Retransmit,
-    /// It acknowledges a flight of which only a part arrived (RFC 9147 §7.1).
+    /// It acknowledges a partly received flight (RFC 9147 §7.1).
     Acknowledge,
     /// It sends the next challenge to an address of the peer, or ends the check (RFC 9853 §5.5).
     CheckPath,

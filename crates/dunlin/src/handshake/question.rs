@@ -230,7 +230,7 @@ pub struct ClientHelloInfo {
     pub cipher_suites: Vec<CipherSuite>,
     /// Groups offered, in order of preference.
     pub groups: Vec<NamedGroup>,
-    /// Groups of which the client sends a share in TLS 1.3. After a HelloRetryRequest that has selected no
+    /// Groups for which the client sends a share in TLS 1.3. After a HelloRetryRequest that has selected no
     /// group, the client keeps its shares (RFC 8446 §4.1.2), and the configuration must support one of them.
     pub shares: Box<[NamedGroup]>,
     /// Signature schemes that the client verifies, in order of preference.
@@ -268,7 +268,7 @@ pub struct ClientHelloInfo {
 pub struct RetryChoice {
     /// The cipher suite, to which the handshake keeps (RFC 8446 §4.1.4).
     pub suite: CipherSuite,
-    /// The group of which the client shall send a share. `None` if it keeps its shares.
+    /// The group for which the client shall send a share. `None` if it keeps its shares.
     pub group: Option<NamedGroup>,
 }
 

@@ -143,7 +143,7 @@ fn seconds(now: Now) -> u32 {
     (now.unix_ms / 1000) as u32
 }
 
-/// The time at which a server wrote a cookie, of which the cookie has the low 8 bits; `None` if the cookie is
+/// The time at which a server wrote a cookie. The cookie has the low 8 bits of it; `None` if the cookie is
 /// too old. The HMAC covers all bits, so a cookie does not become valid again.
 fn written(now: Now, low: u8) -> Option<u32> {
     const { assert!(COOKIE_LIFETIME + CLOCK_SKEW < 1 << 8) };

@@ -138,7 +138,7 @@ pub struct ServerConfig {
     pub(crate) choose_profile: bool,
     /// Whether connections end when their handshake is complete.
     pub(crate) handshake_only: bool,
-    /// The ranks of the server's profiles, if it chooses one by who the client is.
+    /// The ranks of the server's profiles, if it chooses one by the client's identity.
     pub(crate) ranks: Option<Ranks>,
     /// The other configurations of the server, the highest rank first, in the one with which connections
     /// begin.
@@ -184,7 +184,7 @@ impl ServerConfig {
         self.profile.provider.suite(id).or_else(others)
     }
 
-    /// Whether the server can mark tickets with a suite of which `other` knows nothing.
+    /// Whether the server can mark tickets with a suite that `other` does not know.
     pub(crate) fn has_suites_beyond(&self, other: &Self) -> bool {
         let mut suites = self.profile.provider.cipher_suites.iter().chain(&self.other_suites);
         suites.any(|suite| other.suite_of_marks(suite.id).is_none())

@@ -91,7 +91,7 @@ impl fmt::Debug for NodeMask {
     }
 }
 
-/// Issues connection IDs that name a node to those who have its [`NodeMask`].
+/// Issues connection IDs that name a node to the holders of its [`NodeMask`].
 #[derive(Clone)]
 pub struct MaskedNodeIds {
     node: u16,

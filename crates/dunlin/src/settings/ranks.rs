@@ -1,4 +1,4 @@
-//! The ranks that bind all profiles of a server which chooses by who the client is.
+//! The ranks that bind all profiles of a server that chooses by the client's identity.
 
 /// The ranks of [`crate::ServerProfiles`], the same in each of its configurations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

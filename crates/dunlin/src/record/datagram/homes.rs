@@ -720,7 +720,7 @@ impl Datagram {
         self.flush()
     }
 
-    /// Probes the interfaces of which nothing is known yet, or no more.
+    /// Probes new interfaces, and interfaces whose state is no longer known.
     fn probe_new(&mut self) -> Result<(), Error> {
         let (present, needs_ids) = (self.paths.present().local, self.needs_ids());
         let Some(homes) = &mut self.homes else { return Ok(()) };

@@ -15,7 +15,7 @@ use crate::settings::{NoPort, PortScheme};
 use crate::time::Instant;
 use crate::wire::{ContentType, Reader, What, Writer};
 
-/// A port of a server's pool, of which there is none.
+/// A port of a server's pool. In this build there is none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PoolPort {}
 
