@@ -295,7 +295,7 @@ fn a_new_handshake_displaces_the_oldest_incomplete_one() {
     }
 }
 
-/// Somebody who sees a server's answers to a client can return the cookies of handshakes in the client's
+/// An attacker that sees a server's answers to a client can return the cookies of handshakes in the client's
 /// name.
 #[test]
 fn handshakes_in_the_name_of_a_client_do_not_end_its_own() {

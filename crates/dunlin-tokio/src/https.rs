@@ -199,7 +199,7 @@ impl fmt::Debug for HttpsClient {
     }
 }
 
-/// An error with its causes, of which hyper's errors show only the first.
+/// An error with its causes. The errors of hyper show only the first cause.
 fn causes(error: &(dyn std::error::Error + 'static)) -> String {
     let causes = std::iter::successors(Some(error), |error| error.source());
     causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")

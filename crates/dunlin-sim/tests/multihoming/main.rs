@@ -144,7 +144,7 @@ impl Homes {
         self.network.change(Change::Address(self.interfaces[interface], Some(address)));
     }
 
-    /// Lets an interface lose everything, of which the client learns nothing.
+    /// Lets an interface lose everything, without notice to the client.
     fn cut(&self, interface: usize) {
         self.lines[interface].is_cut.store(true, Ordering::Relaxed);
     }

@@ -1,4 +1,4 @@
-//! A client whose server has several addresses, some of which may not answer.
+//! A client whose server has several addresses. Some of them may not answer.
 
 use std::fmt;
 use std::io;

@@ -102,12 +102,12 @@ mod tests {
 
     use super::*;
 
-    /// Sockets of which some take nothing.
+    /// Sockets. Some of them take nothing.
     #[derive(Default)]
     struct Sockets {
         input: VecDeque<Transmit>,
         blocked: BTreeSet<Local>,
-        /// Those of which something may be lost.
+        /// The sockets whose datagrams may be lost.
         left: BTreeSet<Local>,
         refused: BTreeSet<Local>,
         sent: BTreeMap<Local, Vec<u8>>,
