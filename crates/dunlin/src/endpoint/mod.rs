@@ -1,5 +1,4 @@
-//! Many associations on one socket: which datagram belongs to which connection, and how many connections
-//! there may be.
+//! Many associations on one socket: the connection of each datagram, and the limits on connections.
 //!
 //! [`routes`] finds associations by connection ID and by the peer's address. A ClientHello that no
 //! association knows goes to a connection that is forgotten again unless the client has returned a cookie.
@@ -50,16 +49,14 @@ use table::{MAX_ASSOCIATIONS, Table};
 /// words. Beyond it they are lost, and clients ask again.
 const MAX_STRAY: usize = 256;
 
-/// The most waiting events about handshakes that failed at once. [`EndpointDiscarded::failed`] counts all of
-/// them.
+/// The most waiting events about handshakes that failed at once; [`EndpointDiscarded::failed`] counts all.
 const MAX_FAILURES: usize = 64;
 
 /// An event at an endpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum EndpointEvent {
-    /// A client has begun a handshake. The caller removes the association in the end, even if its handshake
-    /// fails.
+    /// A client has begun a handshake. The caller removes the association in the end, also after a failure.
     Incoming(AssociationId),
     /// A client at this address has proven its address, but its handshake failed with its ClientHello. The
     /// endpoint keeps nothing of it. A client that repeats the ClientHello fails again.
@@ -67,13 +64,11 @@ pub enum EndpointEvent {
     /// The association has perhaps events, data or an error, or was ended ([`Association::ended`]). Changes
     /// by [`Endpoint::update`] raise no event, unless they end the association.
     Changed(AssociationId),
-    /// The client of an association was to have a port of its own ([`crate::PortScheme`]), but this is why it
-    /// has none. The association is an ordinary one.
+    /// An association has no port of its own ([`crate::PortScheme`]), for this reason. It is an ordinary one.
     NoPort(AssociationId, NoPort),
 }
 
-/// Many DTLS connections on one socket, as client and as server. It does no input or output and has no clock,
-/// as a [`DtlsConnection`].
+/// DTLS connections on one socket, as client and server. Like [`DtlsConnection`], it has no I/O and no clock.
 ///
 /// The caller passes each received datagram to [`Endpoint::receive`], transmits what
 /// [`Endpoint::poll_transmit`] returns, and calls [`Endpoint::handle_timeout`] at the time that
@@ -195,8 +190,7 @@ impl Endpoint {
         }
     }
 
-    /// Sets the configuration for new clients. With `None` the endpoint accepts no more clients. Present
-    /// associations continue.
+    /// Sets the configuration for new clients. `None` accepts no more clients; present associations continue.
     ///
     /// A configuration without the cookie keys of the previous one ([`ServerConfig::with_cookie_keys`])
     /// rejects clients that have just received a cookie.
@@ -214,9 +208,8 @@ impl Endpoint {
     }
 
     /// Adds ports to the pool for associations without connection IDs ([`crate::PortScheme`]): each with the
-    /// number by which the caller knows the socket that is bound to it, to the same address as the welcome
-    /// port and not connected. A datagram from there comes with this number in its [`Path`], and
-    /// [`Transmit::local`] names it.
+    /// caller's number for its socket, which is bound to the same address as the welcome port and not
+    /// connected. Datagrams from there have this number in their [`Path`], and [`Transmit::local`] names it.
     ///
     /// # Errors
     /// [`Misuse::Config`] if `ports` is empty, has a port or socket twice or with the number 0, if the pool
@@ -234,9 +227,8 @@ impl Endpoint {
     ///
     /// # Errors
     /// [`Misuse::AddressInUse`] if there is an association with this address, or a client that follows its
-    /// server ([`crate::PortScheme::Ipc`]) to another port of the same host and has not completed its
-    /// handshake; [`Misuse::EndpointFull`] at the limit of associations, and the errors of
-    /// [`DtlsConnection::client`].
+    /// server ([`crate::PortScheme::Ipc`]) on the same host before the end of its handshake;
+    /// [`Misuse::EndpointFull`] at the limit of associations, and the errors of [`DtlsConnection::client`].
     pub fn connect(
         &mut self,
         config: &Arc<ClientConfig>,
@@ -276,8 +268,7 @@ impl Endpoint {
         self.index.routes.with_id_of(datagram).iter().any(Option::is_some)
     }
 
-    /// Processes a datagram that was received over the path `from`; a caller with a single socket passes the
-    /// sender's address.
+    /// Processes a datagram received over the path `from`: with a single socket, the sender's address.
     pub fn receive(&mut self, now: Now, from: impl Into<Path>, datagram: &[u8]) {
         self.receive_over(now, from.into().without_flow(), datagram);
     }
@@ -304,8 +295,7 @@ impl Endpoint {
         {
             self.begin(now, path, datagram, hello);
             if hello.random.is_none() {
-                // It does not say to which ClientHello it belongs. Perhaps a client repeats the ClientHello
-                // of its handshake.
+                // It may also belong to the ClientHello of a half-open handshake, which the client repeats.
                 let is_half_open =
                     |id: &AssociationId| self.associations.get(id).is_some_and(|a| a.is_half_open);
                 let half_open = route.next.map(|id| id.filter(is_half_open));
@@ -337,9 +327,8 @@ impl Endpoint {
         !self.stray.is_empty()
     }
 
-    /// Takes the next datagram to transmit. Call it until it returns `None`, and then ask for
-    /// [`Endpoint::poll_timeout`]. Associations take turns, so that one with much output does not delay the
-    /// others.
+    /// Takes the next datagram to transmit. Call it until it returns `None`, then call
+    /// [`Endpoint::poll_timeout`]. Associations take turns, so much output of one does not delay the others.
     pub fn poll_transmit(&mut self, now: Now) -> Option<Transmit> {
         if let Some(transmit) = self.stray.pop_front() {
             return Some(transmit);
@@ -422,8 +411,7 @@ impl Endpoint {
         self.associations.get(&id)
     }
 
-    /// Calls `f` with the connection of an association, and then takes note of what it changed. `None` if the
-    /// association was removed.
+    /// Calls `f` with the connection of an association, then notes its changes. `None` if it was removed.
     ///
     /// Do not transmit what the connection has to send: [`Endpoint::poll_transmit`] returns it.
     pub fn update<R>(&mut self, id: AssociationId, f: impl FnOnce(&mut DtlsConnection) -> R) -> Option<R> {
@@ -477,8 +465,7 @@ impl Endpoint {
         self.discarded
     }
 
-    /// Whether a ClientHello begins a new handshake. One with the random of an association is a
-    /// retransmission.
+    /// Whether a ClientHello begins a new handshake. The random of an association marks a retransmission.
     fn is_new(&self, route: Route, from: SocketAddr, hello: Hello) -> bool {
         let mut associations = route.ids().filter_map(|id| self.associations.get(&id));
         match hello.random {
@@ -541,8 +528,7 @@ impl Endpoint {
         }
     }
 
-    /// Whether there is room for another handshake. It takes the place of an older one, which stays until the
-    /// caller removes it.
+    /// Whether there is room for a handshake. An older one gives way, but stays until the caller removes it.
     fn has_room(&self) -> bool {
         let limits = &self.limits;
         let handshakes = limits.half_open.min(limits.half_open_per_host);
@@ -618,8 +604,7 @@ impl Endpoint {
     }
 
     /// Keeps an incomplete ClientHello. If there are too many, drops the one with the fewest received bytes,
-    /// among the older half: small forged fragments flush each other, and no forger can keep later clients
-    /// out.
+    /// among the older half: small forged fragments flush each other, and no forger keeps later clients out.
     fn keep_part(&mut self, from: SocketAddr, connection: Box<DtlsConnection>, received: u64) {
         let number = self.partial_begun;
         self.partial_begun += 1;
@@ -713,8 +698,7 @@ impl Endpoint {
             let previous = self.associations.get(id);
             !previous.is_some_and(|previous| previous.is_found_anywhere() && !previous.is_with(peer.as_ref()))
         });
-        // RFC 9147 §5.11: an attacker that receives at the address must not end the association of a peer
-        // that has proven more.
+        // RFC 9147 §5.11: an attacker at the address must not end an association whose peer has proven more.
         if !is_authenticated
             && let Some(previous) = previous.and_then(|id| self.associations.get(&id))
             && previous.is_authenticated()
@@ -773,8 +757,7 @@ impl Endpoint {
         }
     }
 
-    /// Ends an association. Its last words leave with the next output, except in favour of a newer
-    /// association with the same peer.
+    /// Ends an association. Its last words leave with the next output, unless a newer one has the same peer.
     fn end(&mut self, id: AssociationId, reason: Ended) {
         self.stop_following(id);
         self.release_port(id);
