@@ -1,5 +1,4 @@
-//! Several local interfaces of a client: over which one it sends, and what it sends again when that one
-//! fails.
+//! A client's local interfaces: over which one it sends, and what it sends again when that one fails.
 //!
 //! * A probe is a challenge of RFC 9853 with up to two repetitions. The first interface in the caller's order
 //!   on which the server has answered the latest probe is the best one.
@@ -7,11 +6,10 @@
 //!   the server has sent nothing for a while after the client's data, and after [`PROOF_AFTER`] records of
 //!   data without an answer to a probe: the server's records do not show that it receives the client's. It
 //!   probes one that has failed again, with a backoff, when data leaves. So an idle connection sends nothing.
-//! * A client that leaves an interface first sends a record that tells the server of the new address: in DTLS
+//! * A client that leaves an interface first sends a record that tells the server the new address: in DTLS
 //!   1.3 an ACK "which does not contain any record numbers" (RFC 9147 §7.1; a peer that has messages to send
 //!   again may do so, §7.2), or in DTLS 1.2 an empty record of data (RFC 5246 §6.2.1). Challenges do not
-//!   count (RFC 9853 §8.1.2). Then come the kept records of data as they were, and the messages that the
-//!   server has not acknowledged.
+//!   count (RFC 9853 §8.1.2). Then come the kept data records as they were, and the unacknowledged messages.
 //! * Where each interface has a connection ID of its own, the client keeps asking the server for spare ones,
 //!   and repeats nothing. It probes a quiet interface again after the server has issued [`REFRESH_AFTER`]
 //!   IDs, so that the server keeps its ID.
@@ -36,8 +34,7 @@ use crate::transport::Emitter;
 /// The most records of data that are kept while the server has confirmed none of them.
 const MAX_KEPT: usize = 32;
 
-/// The connection IDs that a client wants beside the present one: one for each of its other interfaces, and
-/// spare ones for new addresses.
+/// The connection IDs that a client wants beside the present one: for other interfaces and new addresses.
 const SPARE_IDS: usize = MAX_INTERFACES;
 
 /// How often a client asks for connection IDs without data in between. Servers may count too many requests as
@@ -88,8 +85,7 @@ struct Interface {
     late: Vec<(Cookie, Instant)>,
     /// The pause after the next failure, and when the interface may be probed again.
     retry: (Duration, Instant),
-    /// The records of data that have left over it since the latest answer, and the connection IDs that the
-    /// server has issued since.
+    /// The data records sent over it since the latest answer, and the server's new connection IDs since then.
     unproven: usize,
     issued: usize,
     /// The highest number of a record of the server that came over it while it was the present one.
@@ -189,8 +185,7 @@ impl Interface {
     /// Keeps the connection ID under which the client has sent over this interface until now.
     fn keep(&mut self, id: Vec<u8>) {
         match self.standing {
-            // The latest attempt had the older of two IDs again. The server is more likely to have dropped
-            // that one.
+            // The latest attempt reused the older of two IDs. The server has more likely dropped that one.
             Standing::Failed if self.is_reused && self.left_id.is_some() => {}
             Standing::Failed => self.left_id = Some(id),
             Standing::New | Standing::Valid => self.id = Some(id),
@@ -329,8 +324,7 @@ impl Homes {
         }
     }
 
-    /// An authentic record has come over the present interface. `is_checked`: probes tell whether it is
-    /// valid.
+    /// An authentic record has come over the present interface. `is_checked`: probes tell its validity.
     fn heard(&mut self, now: Instant, heard: &Heard, is_checked: bool) {
         let is_copied = self.sends_copies_over(heard.path.local);
         let Some(interface) = self.interface(heard.path.local) else { return };
@@ -352,8 +346,7 @@ impl Homes {
         }
     }
 
-    /// Marks an interface as valid if `cookie` answers its probe, or its latest one that has failed.
-    /// Otherwise returns `false`.
+    /// Marks an interface as valid if `cookie` answers its probe or its latest failed one; else `false`.
     fn answered(&mut self, now: Instant, local: Local, cookie: Cookie, present: Local) -> bool {
         let Some(interface) = self.interface(local) else { return false };
         let sent = interface.probe.iter().flat_map(|probe| &probe.sent).chain(&interface.late);
@@ -592,8 +585,7 @@ impl Datagram {
         self.homes.as_mut()?.change.take()
     }
 
-    /// Leaves the present interface for the best of the others. `may_stay`: otherwise the present one
-    /// continues from its new address.
+    /// Leaves the present interface for the best other one. `may_stay`: or it continues from its new address.
     fn leave(&mut self, may_stay: bool) -> Result<(), Error> {
         let present = self.paths.present().local;
         let Some(homes) = &self.homes else { return Ok(()) };
@@ -610,8 +602,7 @@ impl Datagram {
                 return Ok(());
             }
         }
-        // RFC 9147 §9: a client without a spare ID should not change its address. But this one would lose its
-        // connection.
+        // RFC 9147 §9: a client without a spare ID should keep its address. But it would lose its connection.
         let best = if may_stay { candidates.last() } else { candidates.first() };
         match best {
             Some(best) => self.change_to(*best, true).map(drop),
@@ -638,8 +629,7 @@ impl Datagram {
                     let left = homes.interface(from.local).filter(|left| left.local != local);
                     // A fresh address has no part in the ID.
                     let left = left.filter(|left| !left.is_fresh);
-                    // Waiting datagrams have this ID, so they leave over their own interface or not at all
-                    // (RFC 9853 §9).
+                    // Waiting datagrams have this ID: they leave over their interface or never (RFC 9853 §9).
                     unsent = self.sender.waiting_data();
                     match left {
                         Some(_) => self.sender.fix_output(from),
@@ -783,14 +773,12 @@ mod tests {
     use super::*;
     use alloc::vec;
 
-    /// The server drops the IDs first that the client has left. A failed interface must not forget the newest
-    /// one.
+    /// The server first drops the IDs that the client has left. A failed interface must keep the newest one.
     #[test]
     fn a_failed_interface_keeps_the_newer_of_two_ids() {
         let mut interface = Interface::new(Local(1), Standing::Failed);
         interface.left_id = Some(vec![1]);
-        // No probe under 2 was answered, and there is no spare one. So the next attempt has the previous ID
-        // again.
+        // No probe under 2 was answered, and there is no spare ID. So the next attempt has the previous ID.
         let older = interface.next_id(|| None).unwrap();
         interface.left_id = Some(vec![2]);
         assert_eq!(older, [1]);

@@ -27,9 +27,8 @@ use crate::transport::Epoch;
 use crate::wire::MAX_PLAINTEXT;
 use crate::wire::{AlertDescription, AlertLevel, ContentType, HandshakeType, Reader, What, Writer};
 
-/// The sizes of datagrams that this side tries if larger ones do not come through, in bytes of UDP payload:
-/// the size that every IPv4 host must accept, one that most radio networks carry, and one for IEEE 802.15.4
-/// with uncompressed headers.
+/// The datagram sizes that this side tries if larger ones do not come through, in bytes of UDP payload: for
+/// every IPv4 host, for most radio networks, and for IEEE 802.15.4 with uncompressed headers.
 const SMALLER_MTUS: [usize; 3] = [548, 228, SMALLEST_MTU];
 const SMALLEST_MTU: usize = 99;
 
@@ -74,8 +73,7 @@ pub(crate) struct Sender {
     pub(super) ids: PeerIds,
     content_limit: usize,
     present: WriteEpoch,
-    /// Earlier epochs: for messages that wait or may have to be sent again, and for ACKs during the
-    /// handshake.
+    /// Earlier epochs, for messages that wait or may have to be sent again, and for ACKs in the handshake.
     past: Vec<WriteEpoch>,
     handshake_complete: bool,
     flight: Flight,
@@ -93,8 +91,7 @@ pub(crate) struct Sender {
     /// since. RFC 9147 §9: only one such message may wait for its ACK.
     new_ids: Option<u16>,
     owed_ids: Option<(u8, Usage)>,
-    /// The first record number of a thawed association in its first epoch, which has skipped ahead by
-    /// [`SKIP`]; 0 otherwise.
+    /// The first record number of a thawed association in its first epoch, after [`SKIP`]; 0 otherwise.
     thawed_at: u64,
     /// The keys of all attempts of a handshake, if there can be several.
     #[cfg(feature = "association-ports")]
@@ -149,8 +146,7 @@ impl Sender {
         })
     }
 
-    /// Refuses keys that this sender makes twice, or that `previous` has made. `previous` makes no keys
-    /// meanwhile.
+    /// Refuses keys that this sender or `previous` has made before. `previous` makes no keys meanwhile.
     #[cfg(feature = "association-ports")]
     pub(super) fn spend_keys(&mut self, previous: Option<&mut Self>) {
         let spent = previous.and_then(|previous| previous.spent.take());
@@ -224,8 +220,7 @@ impl Sender {
         }
     }
 
-    /// Drops what waits for transmission over a path from this interface and no other: messages about paths,
-    /// and copies.
+    /// Drops waiting datagrams over a path from this interface and no other: path messages, and copies.
     pub(super) fn drop_output_over(&mut self, local: Local) {
         self.output.retain(|output| output.path.is_none_or(|path| path.local != local));
     }
@@ -374,18 +369,15 @@ impl Sender {
         Ok(())
     }
 
-    /// Processes an ACK. Returns whether it acknowledged something new. The sender uses a new key once the
-    /// peer has acknowledged its KeyUpdate.
+    /// Processes an ACK: uses an acknowledged KeyUpdate's key. Returns whether it acknowledged something new.
     pub(super) fn acknowledged(&mut self, numbers: &[RecordNumber]) -> Result<bool, Error> {
         let is_progress = self.flight.acknowledged(numbers);
-        // A peer that acknowledges application keys has completed the handshake, and has perhaps dropped the
-        // handshake keys.
+        // A peer that acknowledges application keys has completed the handshake. Its old keys may be gone.
         if numbers.iter().any(|number| number.epoch > HANDSHAKE_EPOCH) {
             self.flight.drop_if(|message| message.epoch <= HANDSHAKE_EPOCH && message.is_sent);
         }
         match self.key_update.take() {
-            // The peer takes messages in order, so the ACK of a KeyUpdate alone does not mean that it has
-            // replaced its keys.
+            // Without the ACKs of earlier messages, the peer has perhaps not applied the KeyUpdate.
             Some(update) if self.flight.contains_up_to(update.number) => self.key_update = Some(update),
             Some(update) => {
                 let KeyUpdate { key, .. } = *update;
@@ -427,8 +419,7 @@ impl Sender {
         self.flight_mtu.max(self.least_mtu())
     }
 
-    /// The smallest datagram that has room for a piece of a message beside the peer's connection ID, in
-    /// bytes.
+    /// The smallest datagram with room for a piece of a message beside the peer's connection ID, in bytes.
     fn least_mtu(&self) -> usize {
         SMALLEST_RECORD + self.ids.present().len()
     }
@@ -555,8 +546,7 @@ impl Sender {
         self.seal(packer.into_datagrams(), usize::MAX).map(drop)
     }
 
-    /// Sends all messages again that the peer has not acknowledged, in at most `budget` bytes. Returns the
-    /// number of bytes.
+    /// Sends the unacknowledged messages again, in at most `budget` bytes. Returns the number of bytes.
     pub(super) fn retransmit(&mut self, budget: usize) -> Result<usize, Error> {
         // With a small budget, at least the first message comes through, which the peer can acknowledge.
         let mut packer = self.packer(self.flight_mtu().min(budget.max(SMALLEST_MTU).max(self.least_mtu())));
@@ -714,8 +704,7 @@ impl Sender {
         Ok(())
     }
 
-    /// The length of a datagram with a message about a path, in bytes, with the present connection ID or
-    /// another one.
+    /// The length of a datagram with a path message, in bytes, with the present connection ID or another one.
     pub(super) fn path_message_len_with(&self, id: Option<&[u8]>) -> usize {
         let present = self.ids.present().len();
         self.path_message_len() - present.min(self.path_message_len()) + id.map_or(present, <[u8]>::len)
@@ -737,8 +726,7 @@ impl Sender {
         self.mtu.saturating_sub(SMALLEST_RECORD).min(usize::from(u8::MAX))
     }
 
-    /// Whether the sender may send a NewConnectionId now. Otherwise it remembers the number of IDs and their
-    /// usage.
+    /// Whether the sender may send a NewConnectionId now. Otherwise it remembers the IDs' number and usage.
     pub(super) fn may_send_ids(&mut self, count: u8, usage: Usage) -> bool {
         if self.may_send_message() {
             self.new_ids = self.next_message;
