@@ -7,7 +7,7 @@ use dunlin::wire::CertificateCompressionAlgorithm;
 #[derive(Debug)]
 pub(crate) struct Algorithm {
     number: u16,
-    /// What every Certificate message begins with. The compressed one lacks it.
+    /// The prefix of every Certificate message, which the compressed message lacks.
     dropped: &'static [u8],
     added: &'static [u8],
 }

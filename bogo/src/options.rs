@@ -36,7 +36,7 @@ pub(crate) struct Options {
     pub(crate) key_shares: Option<Vec<NamedGroup>>,
     /// The groups that the client expects the server to support.
     pub(crate) hinted_groups: Vec<NamedGroup>,
-    /// For each group, whether its preference equals that of the next one.
+    /// For each group, whether its preference equals the preference of the next group.
     pub(crate) groups_as_the_next: Vec<bool>,
     pub(crate) verify_schemes: Vec<SignatureScheme>,
     pub(crate) host_name: Option<String>,

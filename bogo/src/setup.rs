@@ -170,7 +170,7 @@ const VERIFY_SCHEMES: [SignatureScheme; 8] = [
     SignatureScheme::RSA_PKCS1_SHA512,
 ];
 
-/// The versions whose sessions are kept as those of TLS 1.3.
+/// The versions whose sessions are kept like TLS 1.3 sessions.
 const NEWEST: [ProtocolVersion; 2] = [ProtocolVersion::TLS1_3, ProtocolVersion::DTLS1_3];
 
 /// The default MTU: BoringSSL sends data of any length in one datagram, and the runner reads no more than

@@ -24,7 +24,7 @@ const SET_TIMEOUT: u8 = b'U';
 /// The longest packet, in bytes: the runner sends none that UDP could not carry.
 const MAX_PACKET: u32 = 1 << 16;
 
-/// What the runner sends with DTLS.
+/// A packet or a command that the runner sends with DTLS.
 pub(crate) enum Command {
     Packet(Vec<u8>),
     AdvanceClock(Duration),

@@ -46,7 +46,7 @@ impl Uart {
 
     fn new(address: usize) -> Self {
         let registers: *mut Registers = ptr::with_exposed_provenance_mut(address);
-        // SAFETY: both addresses are those of a UART of this board.
+        // SAFETY: both addresses belong to a UART of this board.
         unsafe {
             (&raw mut (*registers).baud_divisor).write_volatile(BAUD_DIVISOR);
             (&raw mut (*registers).control).write_volatile(ENABLE_BOTH);

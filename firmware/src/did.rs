@@ -153,7 +153,7 @@ impl ProvenServer {
         Ok(Self { did, provider, registry, newest })
     }
 
-    /// What names the registry in handshakes.
+    /// The registry, as handshakes name it.
     pub fn known(&self) -> Vec<KnownRegistry> {
         self.registry.known(self.newest.as_ref())
     }

@@ -18,7 +18,7 @@ use crate::parameters::Parameters;
 /// DER.
 ///
 /// # Errors
-/// The parameters do not parse, or the key is not that of the certificate.
+/// The parameters do not parse, or the key does not belong to the certificate.
 pub fn configure(parameters: &mut Parameters, random: Arc<dyn SecureRandom>) -> Result<ClientConfig, Error> {
     let provider = CryptoProvider {
         name: dunlin_rustcrypto::NAME,

@@ -2,10 +2,9 @@
 //! are frozen and begin anew, between forged datagrams from any address, and copies of both sides' records
 //! that an attacker sends from elsewhere.
 //!
-//! No forged datagram has a right tag or cookie. So none of them adds an association or ends that of a
-//! client, and an address that has proven nothing gets at most three times the bytes that came from it. What
-//! both sides keep is bounded, and no data arrive twice. In the end, every connected client still exchanges
-//! data.
+//! No forged datagram has a right tag or cookie. So none of them adds an association or ends a client's, and
+//! an address that has proven nothing gets at most three times the bytes that came from it. The state of both
+//! sides is bounded, and no data arrive twice. In the end, every connected client still exchanges data.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -59,10 +58,10 @@ const MAX_RENEWALS: usize = 16;
 /// The most connection IDs that a connection keeps of each kind.
 const MAX_IDS: usize = 16;
 
-/// Who runs a client's connection.
+/// The owner of a client's connection.
 enum Caller {
     Endpoint(Box<Endpoint>, AssociationId),
-    /// For another implementation, whose connection IDs can be longer than those of this one.
+    /// For another implementation, whose connection IDs can be longer than this one's.
     Alone(Box<DtlsConnection>),
 }
 

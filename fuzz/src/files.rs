@@ -1,7 +1,7 @@
 //! The target `files`: readers of files from others. The first byte chooses the reader.
 //!
 //! No file makes a reader panic. Every key, certificate and capture that was read can be displayed, and the
-//! sums of a capture are those of its packets.
+//! sums of a capture match its packets.
 
 use dunlin_explain::{KeyLog, explain, explain_hex};
 use dunlin_pki::{CertificateInfo, Item, PublicKeyInfo, RevocationListInfo, parse};

@@ -1,8 +1,8 @@
 //! The target `fragments`: the reassembly of messages from fragments in any order, with overlaps, copies and
 //! forgeries.
 //!
-//! Messages are delivered in order, once, and as they were sent, and nobody who forges fragments of other
-//! messages can keep them out. Whatever arrives, the memory has a limit.
+//! Messages are delivered in order, once, and as they were sent. Forged fragments of other messages cannot
+//! keep them out. Whatever arrives, the memory has a limit.
 
 use dunlin::fuzzing::Fragments;
 

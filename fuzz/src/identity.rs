@@ -216,7 +216,8 @@ fn ledger_document(bytes: &[u8]) -> bool {
 /// The target `credentials`. The first byte chooses what the rest is: a credential, a presentation, a list's
 /// credential, a list, or the lists beside a credential.
 ///
-/// What verifies has the trusted issuer and the holder. Issued again in each form, it is the same credential.
+/// A credential that verifies has the trusted issuer and the holder. Issued again in each form, it is the
+/// same credential.
 pub fn credentials(input: &[u8]) -> bool {
     let Some((choice, bytes)) = input.split_first() else { return false };
     let World { provider, verifier, lists, .. } = &*WORLD;

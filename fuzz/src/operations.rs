@@ -90,7 +90,7 @@ fn honest(holder: &Holder, states: &[State], script: &mut Script<'_>) -> Option<
     }
 }
 
-/// What a stranger makes of an operation.
+/// An operation as changed by a stranger.
 fn changed(operation: &Operation, log: &[Operation], script: &mut Script<'_>) -> Vec<u8> {
     const MEMBERS: [&str; 9] =
         ["type", "registry", "did", "sequence", "previous", "document", "key", "signature", "dunlin"];

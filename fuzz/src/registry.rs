@@ -1,4 +1,4 @@
-//! What a registry states and proves: a part of the targets `documents` and `proofs`.
+//! A registry's statements and proofs: a part of the targets `documents` and `proofs`.
 
 use dunlin::crypto::{CryptoProvider, SigningKey};
 use dunlin_identity::did::Did;
@@ -43,7 +43,8 @@ impl Registry {
         Staple { document, checkpoint: signed.to_string().into_bytes(), proof, membership: Vec::new() }
     }
 
-    /// A staple has one form, and so has the proof in it. What it proves is about the DID and its registry.
+    /// A staple has one form, and so has the proof in it. A staple that verifies is about the DID and its
+    /// registry.
     pub(crate) fn read_staple(&self, provider: &CryptoProvider, did: &Did, bytes: &[u8], now_s: u64) -> bool {
         let Ok(staple) = Staple::read(bytes) else { return false };
         assert_eq!(staple.write().as_deref(), Ok(bytes));

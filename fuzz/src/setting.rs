@@ -146,8 +146,8 @@ pub struct Setting {
     pub(crate) resumption: Resumption,
     /// Whether the server requests the client's certificate.
     pub(crate) client_auth: ClientAuth,
-    /// The cipher suites: 0 all of TLS 1.3 or those of TLS 1.2 with AES-128-GCM, 1 AES-256-GCM with SHA-384,
-    /// 2 AES-128-CCM_8, 3 ChaCha20-Poly1305.
+    /// The cipher suites: 0 all of TLS 1.3 or the suites of TLS 1.2 with AES-128-GCM, 1 AES-256-GCM with
+    /// SHA-384, 2 AES-128-CCM_8, 3 ChaCha20-Poly1305.
     pub(crate) suites: u8,
     /// The mode of the handshake cache on both sides.
     pub(crate) cache: Option<CacheMode>,

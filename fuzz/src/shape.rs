@@ -14,7 +14,8 @@ use crate::traffic::ID_LEN;
 /// implementations may use up to 255.
 const CLIENT_IDS: [usize; 4] = [ID_LEN, 0, 20, 255];
 
-/// What the bytes after the setting choose. Zeros mean connection IDs of equal length and one interface.
+/// The parameters that the bytes after the setting choose. Zeros mean connection IDs of equal length and one
+/// interface.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shape {
     /// Without connection IDs: ports of their own at the server.

@@ -27,7 +27,7 @@ const fn typ(is_bare: bool) -> CertificateType {
     }
 }
 
-/// The same proof for everybody.
+/// The same proof for every peer.
 #[derive(Debug)]
 struct Proof;
 

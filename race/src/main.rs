@@ -5,13 +5,13 @@
 //! cd race && cargo run --release -- time             # time, throughput and heap
 //! cd race && cargo run --release -- instructions     # instructions, counted by valgrind
 //! cd race && cargo run --release -- heap
-//! cd race && cargo run --release -- load             # DTLS servers under load, with Pion: needs Go (tools/setup test)
+//! cd race && cargo run --release -- load             # DTLS servers, with Pion: needs Go (tools/setup test)
 //! ```
 //!
-//! The handshake is mutual TLS 1.3 with a chain of three, of which leaf and intermediate are sent, a key
-//! share on P-256, and AES-128-GCM-SHA256. The costs of a side begin with making its connection, including
-//! the key share. Bulk data goes in records of 16 KiB in one direction. TLS 1.2 is measured likewise with
-//! ECDHE_ECDSA and ECDHE_RSA, and with TLS_PSK_WITH_AES_128_GCM_SHA256, which rustls does not support.
+//! The handshake is mutual TLS 1.3 with a chain of three (leaf and intermediate are sent), a key share on
+//! P-256, and AES-128-GCM-SHA256. The costs of a side begin with making its connection, including the key
+//! share. Bulk data goes in records of 16 KiB in one direction. TLS 1.2 is measured likewise with ECDHE_ECDSA
+//! and ECDHE_RSA, and with TLS_PSK_WITH_AES_128_GCM_SHA256, which rustls does not support.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a race may fail")]
 
 mod dunlin;

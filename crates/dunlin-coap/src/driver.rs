@@ -21,7 +21,7 @@ use crate::parameters::Parameters;
 /// The latest response to a request, or its error.
 pub(crate) type Outcome = Option<Result<CoapResponse, CoapError>>;
 
-/// What a client asks of the task.
+/// A command from a client to the task.
 #[derive(Debug)]
 pub(crate) enum Command {
     /// Send a request.
@@ -220,7 +220,7 @@ struct Observed {
     has_changed: bool,
 }
 
-/// A request for which the handler runs: a new one, or again that of an observer.
+/// A request for which the handler runs: a new one, or an observer's request again.
 struct Running {
     id: RequestId,
     request: Packet,
@@ -233,7 +233,7 @@ struct Served<H> {
     handler: Arc<H>,
     peer: Peer,
     tasks: JoinSet<Option<CoapResponse>>,
-    /// What each task handles.
+    /// The request that each task handles.
     requests: HashMap<Id, Running>,
     observed: HashMap<RequestId, Observed>,
 }

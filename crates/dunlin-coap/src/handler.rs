@@ -1,4 +1,4 @@
-//! What a server calls for each request, and the peer that it names.
+//! The handler that a server calls for each request, and the peer that a request names.
 
 use std::future::Future;
 use std::net::SocketAddr;
@@ -28,7 +28,8 @@ impl Peer {
         self.address
     }
 
-    /// Who the peer has proven to be in the handshake. `None` if the server lets clients stay anonymous.
+    /// The identity that the peer has proven in the handshake. `None` if the server lets clients stay
+    /// anonymous.
     pub fn identity(&self) -> Option<&PeerIdentity> {
         self.identity.as_deref()
     }

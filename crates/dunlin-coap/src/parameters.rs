@@ -39,8 +39,8 @@ pub struct Parameters {
     /// For how many of the peer's latest messages this side keeps its reply, to repeat it; 64. From 1 to
     /// 65,536.
     pub remembered: usize,
-    /// Critical options that the application understands, by number, beside those of RFC 7252 §5.10 that are
-    /// not for proxies. An endpoint rejects messages with others (RFC 7252 §5.4.1).
+    /// Critical options that the application understands, by number, beside the options of RFC 7252 §5.10
+    /// that are not for proxies. An endpoint rejects messages with other critical options (RFC 7252 §5.4.1).
     pub critical_options: Vec<u16>,
 }
 

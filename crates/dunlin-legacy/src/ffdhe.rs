@@ -3,7 +3,9 @@
 //! a profile.
 //!
 //! ```
-//! # fn groups(mut groups: Vec<&'static dyn dunlin::crypto::KeyExchangeGroup>) -> Vec<&'static dyn dunlin::crypto::KeyExchangeGroup> {
+//! # use dunlin::crypto::KeyExchangeGroup;
+//! #
+//! # fn groups(mut groups: Vec<&'static dyn KeyExchangeGroup>) -> Vec<&'static dyn KeyExchangeGroup> {
 //! groups.push(dunlin_legacy::ffdhe::FFDHE2048);
 //! # groups
 //! # }

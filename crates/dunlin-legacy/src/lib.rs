@@ -2,7 +2,7 @@
 //!
 //! | feature | module | contents |
 //! | --- | --- | --- |
-//! | `ffdhe` | `ffdhe` | the finite fields of RFC 7919, for TLS 1.2 and TLS 1.3 and for every provider; `no_std` |
+//! | `ffdhe` | `ffdhe` | the finite fields of RFC 7919, for TLS 1.2, TLS 1.3 and every provider; `no_std` |
 //! | `rsa` | `rsa` | RSA key exchange together with a pre-shared key (RSA_PSK), over AWS-LC |
 //! | `lab` | `lab` | static RSA, anonymous Diffie-Hellman, DSA, short keys; **they are insecure** |
 //!

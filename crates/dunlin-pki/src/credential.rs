@@ -217,7 +217,7 @@ pub enum CredentialFault {
 }
 
 impl CredentialFault {
-    /// What is wrong.
+    /// The underlying error.
     pub const fn error(&self) -> &Error {
         match self {
             Self::Certificate(error) | Self::Key(error) => error,
@@ -238,7 +238,7 @@ impl std::error::Error for CredentialFault {}
 pub struct LoadError {
     /// The file.
     pub file: PathBuf,
-    /// What is wrong with it.
+    /// The error in the file.
     pub error: Error,
 }
 

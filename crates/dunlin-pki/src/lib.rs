@@ -10,7 +10,8 @@
 //!
 //! # fn main() -> Result<(), dunlin_pki::Error> {
 //! let year = Validity::from_now_days(365)?;
-//! let root = Authority::root(&CaSpec::new("Example root".parse()?, year), KeyPair::generate(KeyType::P256)?)?;
+//! let spec = CaSpec::new("Example root".parse()?, year);
+//! let root = Authority::root(&spec, KeyPair::generate(KeyType::P256)?)?;
 //! let server = LeafSpec::server(["localhost".parse()?, "127.0.0.1".parse()?], year);
 //! let identity = root.issue(&server, KeyPair::generate(KeyType::Ed25519)?)?;
 //! assert_eq!(identity.chain.len(), 1);

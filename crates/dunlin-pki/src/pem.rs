@@ -98,7 +98,7 @@ const DASHES: &[u8] = b"-----";
 /// The longest label, in bytes; those that are known have up to 23.
 const MAX_LABEL: usize = 64;
 
-/// What becomes of a section with this label.
+/// The parser's treatment of a section with this label.
 enum Section {
     /// It is read under the label of RFC 7468.
     Read(&'static str),
@@ -184,8 +184,8 @@ fn sections(file: &[u8]) -> Result<(Zeroizing<Vec<u8>>, Vec<String>), Error> {
     }
 }
 
-/// What stands before `-----BEGIN `, and the label after it. `None` unless the line ends there and the label
-/// is one: a line of a key file that has lost its newlines contains the key, which no message may show.
+/// The bytes before `-----BEGIN `, and the label after it. `None` unless the line ends there and the label is
+/// valid: a line of a key file that has lost its newlines contains the key, which no message may show.
 fn label_in(line: &[u8]) -> Option<(&[u8], String)> {
     let at = line.windows(BEGIN.len()).position(|window| window == BEGIN)?;
     let (before, rest) = line.split_at_checked(at)?;
@@ -196,7 +196,7 @@ fn label_in(line: &[u8]) -> Option<(&[u8], String)> {
     is_one.then(|| (before, String::from_utf8_lossy(label).into_owned()))
 }
 
-/// Whether someone may have meant the first line of a section, with other blanks, dashes or cases.
+/// Whether the line may be meant as the first line of a section, with other blanks, dashes or cases.
 fn is_like_begin(line: &[u8]) -> bool {
     let upper = line.to_ascii_uppercase();
     let words = [&b"CERTIFICATE"[..], b"KEY", b"CRL"];

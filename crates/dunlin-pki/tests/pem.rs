@@ -78,7 +78,7 @@ fn names_what_is_no_pem() {
     assert_eq!(keys.map(|_| ()), Err(Error::Missing { wanted: "private key", labels }));
 }
 
-/// A CRL or a root that nobody reads would let in whom it refuses.
+/// A CRL or a root in a skipped section would let in the peers that it refuses.
 #[test]
 fn what_could_count_is_never_skipped_in_silence() {
     let (chain, _) = files();

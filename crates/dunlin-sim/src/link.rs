@@ -27,7 +27,7 @@ impl<F: FnMut(Duration, Vec<u8>) -> Vec<(Duration, Vec<u8>)>> Link for F {
     }
 }
 
-/// A link that several paths share. Packets of one path delay those of the others.
+/// A link that several paths share. Packets of one path delay the packets of the others.
 impl<L: Link> Link for Arc<Mutex<L>> {
     fn carry(&mut self, at: Duration, packet: Vec<u8>) -> Vec<(Duration, Vec<u8>)> {
         self.lock().unwrap_or_else(PoisonError::into_inner).carry(at, packet)

@@ -269,7 +269,7 @@ impl<H: Host> Network<H> {
         HostId(self.hosts.len() - 1)
     }
 
-    /// Adds a NAT. Its public address must not be that of an interface.
+    /// Adds a NAT. Its public address must not be the address of an interface.
     pub fn add_nat(&mut self, nat: Nat) -> NatId {
         self.nats.push(nat);
         NatId(self.nats.len() - 1)

@@ -228,7 +228,7 @@ fn requests_and_uses_spare_ids() {
         exchange(&mut pair);
     }
     assert!(!pair.client.use_spare_connection_id());
-    // Two requests at once, of which one waits for the acknowledgement of the answer to the other.
+    // Two requests at once. One waits for the acknowledgement of the answer to the other.
     pair.client.request_connection_ids(1).unwrap();
     pair.client.request_connection_ids(1).unwrap();
     pair.run().unwrap();

@@ -59,7 +59,7 @@ fn demands_one_cookie_for_each_datagram() {
         let (_, [one]) = (hello, &answer(&configs.server, CLIENT_ADDRESS, hello, NOW).1[..]) else {
             panic!("one answer")
         };
-        // RFC 9147 §5.2: the number of the record, and that of the message.
+        // RFC 9147 §5.2: the numbers of the record and of the message.
         let numbered = |number: u8| {
             let mut hello = hello.clone();
             (hello[10], hello[18]) = (number, number);
@@ -101,7 +101,8 @@ fn a_server_that_has_kept_nothing_takes_the_second_client_hello() {
         let configs = Configs::of_version(version);
         let (mut client, second) = second_hello(&configs);
         let (mut server, flight) = answer(&configs.server, CLIENT_ADDRESS, &second, NOW);
-        // RFC 6347 §4.2.1, RFC 9147 §5.1: the server's first record and message continue those of the client.
+        // RFC 6347 §4.2.1, RFC 9147 §5.1: the server's first record and message continue the client's
+        // numbers.
         assert_eq!(flight[0][5..11], second[5..11], "the number of the record");
         assert_eq!(flight[0][17..19], [0, 1], "the number of the message");
         complete(&mut client, &mut server, &flight);

@@ -295,7 +295,7 @@ fn a_new_handshake_displaces_the_oldest_incomplete_one() {
     }
 }
 
-/// Somebody who sees a server's answers to a client can return the cookies of handshakes in the client's
+/// An attacker that sees a server's answers to a client can return the cookies of handshakes in the client's
 /// name.
 #[test]
 fn handshakes_in_the_name_of_a_client_do_not_end_its_own() {
@@ -498,7 +498,7 @@ fn an_idle_association_ends() {
         for _ in 0..3 {
             net.pass(Duration::from_secs(300));
             net.send(client(1), ids[0], b"here");
-            // What this side sends says nothing of its peer.
+            // This side's datagrams say nothing about its peer.
             let _ = net.server().update(sleeps, |connection| connection.send(b"there?"));
             net.run();
         }

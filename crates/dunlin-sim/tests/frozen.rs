@@ -98,7 +98,8 @@ fn either_side_continues_after_it_was_frozen() {
     }
 }
 
-/// What the peer's certificate says. A frozen association leaves the certificate itself behind.
+/// The names and the fingerprint in the peer's identity. A frozen association does not contain the
+/// certificate itself.
 fn name(negotiated: &Negotiated) -> (&[SubjectName], &[u8; 32]) {
     match negotiated.peer.as_ref().unwrap() {
         PeerIdentity::X509(id) => (&id.names, &id.fingerprint),
@@ -152,7 +153,7 @@ fn a_frozen_association_sends_nothing_and_says_why() {
     }
 }
 
-/// The second line of defence; the first is that whoever stores the bytes lets nobody read them twice.
+/// The second line of defence. The first is a store that returns the bytes only once.
 #[test]
 fn a_thawed_association_uses_other_record_numbers_than_before() {
     let configs = configs(ProtocolVersion::DTLS1_2, false);

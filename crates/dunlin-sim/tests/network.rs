@@ -154,7 +154,7 @@ fn packets_to_a_previous_address_are_lost() {
     post.network.run().unwrap();
     assert!(post.network.host(post.client).inbox.is_empty());
     assert_eq!(post.network.host(post.client).addresses, [Some(moved.ip())]);
-    // What the host sends from its previous address is lost, too.
+    // Datagrams from the host's previous address are lost, too.
     assert_eq!(post.sent_by_client(SERVER), None);
     assert_eq!(post.carry(post.client, moved, SERVER), Some(moved));
     assert!(post.reaches_client(SERVER, moved));

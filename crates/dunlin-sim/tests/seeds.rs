@@ -60,7 +60,7 @@ enum Versions {
     Both,
 }
 
-/// What a seed chooses.
+/// The parameters that a seed chooses.
 #[derive(Debug)]
 struct World {
     way: Way,
@@ -220,7 +220,7 @@ impl World {
     }
 }
 
-/// What became of a connection.
+/// The outcome of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Outcome {
     Connected,

@@ -190,7 +190,7 @@ fn drops_the_keys_of_the_previous_epoch_after_four_minutes() {
     assert_eq!(pair.server.discarded().no_keys, 1, "{:?}", pair.server.discarded());
 }
 
-/// A measurement of the round-trip time may change the timeout, also that of a flight on its way (RFC 9147
+/// A measurement of the round-trip time may change the timeout, also for a flight on its way (RFC 9147
 /// §5.8.2).
 #[test]
 fn another_first_timeout_moves_the_deadline() {

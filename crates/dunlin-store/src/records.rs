@@ -415,7 +415,7 @@ mod tests {
         let (file, records) = RecordFile::open(&path, 3).unwrap();
         assert_eq!(records, [b"one", b"two", b"six"]);
 
-        // What waits reaches the disk without another record, too, and is in a new file.
+        // A pending record reaches the disk without another record, too, and is part of a rewritten file.
         let disk = std::mem::replace(&mut file.end().file, full());
         file.add(b"ten").unwrap_err();
         file.end().file = disk;

@@ -43,7 +43,10 @@ const MAX_BOUND: usize = 64;
 /// use dunlin::resume::Tickets;
 /// use dunlin_store::RotatingTickets;
 ///
-/// # fn resuming(server: ServerConfig, provider: Arc<CryptoProvider>) -> Result<ServerConfig, dunlin::Error> {
+/// # fn resuming(
+/// #     server: ServerConfig,
+/// #     provider: Arc<CryptoProvider>,
+/// # ) -> Result<ServerConfig, dunlin::Error> {
 /// let server = server.with_tickets(Tickets::stateless(Arc::new(RotatingTickets::new(provider)?)));
 /// # Ok(server)
 /// # }
@@ -62,7 +65,7 @@ struct TicketKey {
     key: Box<dyn AeadKey>,
     since: Instant,
     seals: AtomicU64,
-    /// What its tickets are bound to, if the keys have a register.
+    /// The associated data to which its tickets are bound, if the keys have a register.
     bound: RwLock<Vec<Vec<u8>>>,
 }
 

@@ -74,7 +74,7 @@ impl fmt::Display for StoreUrlFault {
 impl std::error::Error for StoreUrlFault {}
 
 impl StoreUrlFault {
-    /// What to do; `None` if any other form helps.
+    /// Advice for the user; `None` if any other form helps.
     pub const fn advice(self) -> Option<&'static str> {
         match self {
             Self::Empty | Self::NoFile | Self::BadFile | Self::UnknownKind => None,

@@ -151,7 +151,7 @@ fn a_flood_evicts_only_its_own_issuer() {
 }
 
 /// If bytes are the limit, a new client evicts only as many of the oldest clients as it needs, in any order
-/// of arrival. The heap stays near the limit, also while entries of one length replace those of another.
+/// of arrival. The heap stays near the limit, also while entries of one length replace entries of another.
 #[test]
 fn a_new_client_evicts_only_a_few() {
     let _alone = ALONE.lock();
@@ -235,8 +235,8 @@ fn a_new_ticket_replaces_the_proven_one() {
     assert_eq!(store.len(), 1);
 }
 
-/// A client has one entry for its key, whatever else its certificate says and whoever issued it. A ticket is
-/// bound to one Certificate.
+/// A client has one entry for its key, whatever else its certificate says and whichever CA issued it. A
+/// ticket is bound to one Certificate.
 #[test]
 fn keeps_one_entry_for_each_client() {
     let _alone = ALONE.lock();
@@ -255,7 +255,7 @@ fn keeps_one_entry_for_each_client() {
     }
 }
 
-/// Clients under abandoned settings are evicted before those of the same issuer under the new settings.
+/// Clients under abandoned settings are evicted before clients of the same issuer under the new settings.
 #[test]
 fn evicts_clients_under_old_settings_first() {
     let _alone = ALONE.lock();

@@ -105,7 +105,7 @@ fn a_verdict_ends_with_its_certificate() {
     assert!(expired && asked == 1, "{refused:?}");
 }
 
-/// What a verifier learns after its verdict counts at once.
+/// A verifier's later knowledge overrides its verdict at once.
 #[test]
 fn a_verdict_that_the_verifier_no_longer_believes_is_made_again() {
     let (side, client) = (Side::new(10), client(KeyType::P256));
@@ -134,7 +134,7 @@ fn a_refusal_is_not_remembered() {
     assert!(side.verdicts.is_empty());
 }
 
-/// A verifier whose answers differ from those of the trait.
+/// A verifier whose answers differ from the trait's default.
 #[derive(Debug)]
 struct Unusual;
 

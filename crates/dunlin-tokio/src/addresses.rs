@@ -108,7 +108,7 @@ fn alternate(found: Vec<SocketAddr>) -> Vec<SocketAddr> {
 /// lets the next one begin (RFC 8305 §5). The caller limits the whole time.
 ///
 /// # Errors
-/// That of an address that refuses the connection, else that of the first attempt.
+/// The error of an address that refuses the connection, else the error of the first attempt.
 pub async fn connect(addresses: &[SocketAddr]) -> io::Result<TcpStream> {
     connect_by(addresses, TcpStream::connect::<SocketAddr>).await
 }
@@ -127,7 +127,7 @@ where
     won.map_err(|failure| failure.unwrap_or_else(|| io::ErrorKind::NotFound.into()))
 }
 
-/// How much a failed attempt says about the server: the heaviest failure is that of the race.
+/// How much a failed attempt says about the server: the heaviest failure is the failure of the race.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Weight {
     /// Nothing was sent, or it reached no machine.

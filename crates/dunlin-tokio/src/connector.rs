@@ -50,8 +50,8 @@ impl TlsConnector {
         self
     }
 
-    /// Sets who answers questions that the configuration leaves open. Without answers, a question ends the
-    /// handshake.
+    /// Sets the source of answers to questions that the configuration leaves open. Without answers, a
+    /// question ends the handshake.
     #[must_use]
     pub fn with_answers(mut self, answers: impl Answers + 'static) -> Self {
         self.options.answers = Some(Arc::new(answers));

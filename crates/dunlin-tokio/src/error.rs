@@ -20,9 +20,9 @@ pub enum HandshakeError {
     /// The handshake took longer than this timeout.
     #[error("the handshake was not complete after {0:?}")]
     Timeout(Duration),
-    /// The same over datagrams, after this side had its keys: those of the peer may differ, for example
-    /// because of another pre-shared key. Records that do not authenticate are discarded (RFC 6347 §4.1.2.7),
-    /// so no alert says so.
+    /// The same over datagrams, after this side had its keys: the peer's keys may differ, for example because
+    /// of another pre-shared key. Records that do not authenticate are discarded (RFC 6347 §4.1.2.7), so no
+    /// alert says so.
     #[error("the handshake was not complete after {after:?}: {}", unconfirmed(*.records))]
     Unconfirmed {
         /// The timeout.

@@ -199,13 +199,13 @@ impl fmt::Debug for HttpsClient {
     }
 }
 
-/// An error with its causes, of which hyper's errors show only the first.
+/// An error with its causes. The errors of hyper show only the first cause.
 fn causes(error: &(dyn std::error::Error + 'static)) -> String {
     let causes = std::iter::successors(Some(error), |error| error.source());
     causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }
 
-/// Reads a URL of HTTPS. Plain HTTP is refused: nobody vouches for its answers.
+/// Reads an HTTPS URL. Plain HTTP is refused: it does not authenticate the answers.
 ///
 /// # Errors
 /// [`HttpsError::Url`].
@@ -220,7 +220,7 @@ pub fn url(text: &str) -> Result<Uri, HttpsError> {
 struct Place {
     /// `HOST:PORT`, with an IPv6 address in brackets.
     address: String,
-    /// What the server proves to be.
+    /// The name that the server has to prove.
     name: ServerAddress,
     host: HeaderValue,
     path: Uri,

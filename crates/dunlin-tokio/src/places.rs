@@ -36,7 +36,7 @@ impl Default for Places {
 #[derive(Debug)]
 struct Connected(Arc<Tie>);
 
-/// What a connection and the decision about its place share.
+/// The state that a connection shares with the decision about its place.
 #[derive(Debug)]
 struct Tie {
     /// When the client has sent something last.
@@ -322,7 +322,7 @@ mod tests {
         assert_eq!(is_displaced(&all), [true, false, false]);
         all[1].linger();
         all[1].linger();
-        // The host has its place again, and nobody else gives way.
+        // The host has its place again, and no other host gives way.
         let again = places.handshake([192, 0, 2, 2].into(), 1, 2).unwrap();
         assert_eq!(is_displaced(&all), [true, false, false]);
         all[2].linger();

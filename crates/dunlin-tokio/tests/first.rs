@@ -1,4 +1,4 @@
-//! A DTLS client whose server has several addresses, some of which do not answer.
+//! A DTLS client whose server has several addresses. Some of them do not answer.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may fail")]
 
 mod common;

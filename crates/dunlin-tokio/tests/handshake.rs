@@ -392,7 +392,7 @@ async fn an_abandoned_handshake_ends_with_close_notify() {
     assert_eq!((record[0], &record[3..]), (21, &[0, 2, 1, 0][..]));
 }
 
-/// A failed handshake lingers until its peer closes. Whoever stops it then still learns why it failed.
+/// A failed handshake lingers until its peer closes. A caller that stops it then still learns why it failed.
 #[tokio::test(start_paused = true)]
 async fn a_failed_handshake_that_is_stopped_keeps_its_error() {
     let (mut client, server) = duplex(4096);

@@ -1,5 +1,5 @@
-//! What a DTLS server answers to datagrams whose sender has proven nothing: it keeps nothing of them, and
-//! sends no more than it got.
+//! A DTLS server's answers to datagrams from senders that have proven nothing: the server keeps nothing of
+//! them, and sends no more bytes than it has received.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may fail")]
 
 mod common;

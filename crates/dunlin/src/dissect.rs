@@ -35,7 +35,7 @@ impl StreamKeys {
     /// Derives the keys from a logged `secret`.
     ///
     /// # Errors
-    /// The length of `secret` is not that of the suite's hash, or the provider failed.
+    /// The length of `secret` is not the length of the suite's hash, or the provider failed.
     pub fn new(suite: &'static Tls13CipherSuite, secret: &[u8]) -> Result<Self, CryptoError> {
         Self::from_secret(logged(suite, Protocol::Tls13, secret)?)
     }
@@ -73,7 +73,7 @@ impl DatagramKeys {
     /// Derives the keys from a logged `secret`.
     ///
     /// # Errors
-    /// The length of `secret` is not that of the suite's hash, or the provider failed.
+    /// The length of `secret` is not the length of the suite's hash, or the provider failed.
     pub fn new(suite: &'static Tls13CipherSuite, secret: &[u8]) -> Result<Self, CryptoError> {
         Self::from_secret(logged(suite, Protocol::Dtls13, secret)?)
     }

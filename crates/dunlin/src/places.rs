@@ -1,8 +1,8 @@
 //! Places: how many connections a server holds, and which of them gives way to another one.
 //!
 //! A client asks for a place when its handshake has ended, since only then its identity is proven. [`Places`]
-//! counts all clients of the server, those of each host and those of each IPv6 network of 48 bits. At a
-//! limit, one client within that limit gives way, in this order:
+//! counts the clients of the whole server, of each host, and of each IPv6 network of 48 bits. At a limit, one
+//! client within that limit gives way, in this order:
 //!
 //! 1. A client without an identity, in favour of one with an identity.
 //! 2. The older connections of an identity that has several, in favour of a client with an identity: a device
@@ -151,8 +151,8 @@ enum Class {
     Known = 3,
 }
 
-/// What a client's turn to give way depends on: its class, and the time at which it was heard, perhaps not
-/// the latest one. Its number makes turns distinct.
+/// A client's turn to give way: its class, and the time at which it was heard, perhaps not the latest one.
+/// The client's number makes turns distinct.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Turn(NonZeroU64);
 
@@ -274,9 +274,9 @@ impl Places {
         place
     }
 
-    /// Decides who gives way to the client with this number, which has just entered: nobody, if no limit is
-    /// exceeded; another client, with the reason; or the newcomer itself, as an error with the limit. The
-    /// caller then ends that client, whose place is free.
+    /// Decides which client gives way to the client with this number, which has just entered: none, if no
+    /// limit is exceeded; another client, with the reason; or the newcomer itself, as an error with the
+    /// limit. The caller then ends that client, whose place is free.
     pub fn make_room(
         &mut self,
         number: u32,

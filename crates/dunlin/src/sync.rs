@@ -1,7 +1,7 @@
 //! The one name for shared ownership in the engine: [`Arc`].
 //!
 //! It is `alloc::sync::Arc` where the target has atomic pointers. Elsewhere (thumbv6m, such as a Cortex-M0)
-//! it is that of `portable-atomic-util`, and the program chooses how counts are kept: it turns on
+//! it is the `Arc` of `portable-atomic-util`, and the program chooses how counts are kept: it turns on
 //! `critical-section` of the crate `portable-atomic`, or `unsafe-assume-single-core`. Stable Rust does not
 //! turn such an `Arc<T>` into an `Arc<dyn Trait>` by itself: write `Arc::from(Box::new(value) as Box<dyn
 //! Trait>)`.

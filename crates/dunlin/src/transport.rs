@@ -170,11 +170,11 @@ pub(crate) trait Emitter {
     fn handshake_complete(&mut self);
 }
 
-/// What the present state of a connection can read, in this protocol.
+/// The messages that the present state of a connection can read, in this protocol.
 pub(crate) trait Reads {
     /// Whether it can read a message that nothing authenticates.
     fn message(&mut self, protocol: Protocol, message: &Message) -> bool;
-    /// What it reads of a message of this type, of which perhaps only the beginning has come.
+    /// The part that it reads of a message of this type. Perhaps only the beginning of the message has come.
     fn reading(&self, protocol: Protocol, typ: HandshakeType) -> Reading;
 }
 

@@ -7,14 +7,14 @@
 //! | part | what it does |
 //! | --- | --- |
 //! | hash | mixes its input so that different inputs give different outputs |
-//! | HMAC | returns a constant: it is the Finished of every transcript and the binder of every PSK, and every cookie is authentic |
+//! | HMAC | returns a constant: every Finished, PSK binder and cookie is authentic |
 //! | AEAD | does not encrypt; the tag is [`TAG`], and a record with another tag does not open |
 //! | record numbers | are not masked |
-//! | key exchange | sends [`SHARE`], accepts every share of the right length, and returns always the same secret |
-//! | finite field | is [`FFDHE2048`], separate from the provider: add it to the groups of a profile with DHE suites of TLS 1.2 |
+//! | key exchange | sends [`SHARE`], accepts every share of the right length, and returns a constant secret |
+//! | finite field | is [`FFDHE2048`], outside the provider: add it to a profile with DHE suites of TLS 1.2 |
 //! | signatures in the handshake | are [`SIGNATURE`]; other signatures do not verify |
 //! | signatures in certificates and CRLs | always verify |
-//! | private keys | are replaced by public keys: load the SubjectPublicKeyInfo of the certificate as the key |
+//! | private keys | are replaced by public keys: load the certificate's SubjectPublicKeyInfo as the key |
 //! | random source | counts |
 //!
 //! So a fuzzer can reach both outcomes of every check, and every run is reproducible.

@@ -52,7 +52,8 @@ fn ids() -> Arc<dyn ConnectionIds> {
 }
 
 /// Prints the records in a second of each server, their cost and its memory, and the ratios in the same
-/// round. A server takes part if its name contains `part`; the ratios are those of the first one.
+/// round. A server takes part if its name contains `part`; the ratios divide the first server's values by its
+/// own.
 pub(crate) fn race(part: &str) {
     let servers: Vec<_> = SERVERS.iter().filter(|(name, _)| name.contains(part)).collect();
     let mut all = vec![Vec::new(); servers.len()];

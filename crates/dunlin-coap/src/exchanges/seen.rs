@@ -9,7 +9,7 @@ use super::RequestId;
 pub(super) struct Entry {
     id: u16,
     until: Instant,
-    /// What a duplicate gets.
+    /// The reply to a duplicate.
     pub(super) reply: Option<Vec<u8>>,
     /// The request in the message.
     pub(super) request: Option<RequestId>,

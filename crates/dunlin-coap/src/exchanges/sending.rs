@@ -11,7 +11,7 @@ use crate::error::CoapError;
 /// The most messages that wait until others are acknowledged.
 const MAX_WAITING: usize = 64;
 
-/// What a message is for.
+/// The purpose of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Purpose {
     Request(ExchangeId),
@@ -75,7 +75,7 @@ impl Sending {
         Some(self.in_flight.swap_remove(at))
     }
 
-    /// What the message with this ID is for.
+    /// The purpose of the message with this ID.
     pub(super) fn purpose(&self, id: u16) -> Option<Purpose> {
         self.in_flight.iter().find(|message| message.id == id).map(|message| message.purpose)
     }

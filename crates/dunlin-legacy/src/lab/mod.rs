@@ -53,7 +53,7 @@ pub fn provider() -> CryptoProvider {
 type Algorithm = &'static dyn SignatureVerificationAlgorithm;
 type Scheme = (SignatureScheme, &'static [Algorithm]);
 
-/// The provider's algorithms and those of this module. The RSA algorithm here accepts keys of any length, and
+/// The provider's algorithms and this module's. The RSA algorithm here accepts keys of any length, and
 /// replaces the provider's.
 fn signatures() -> SignatureAlgorithms {
     const OURS: [Scheme; 2] = [

@@ -342,7 +342,7 @@ impl<'w> Journey<'w> {
 
     /// Waits until both sides know where the other one is: while nothing is checked, a message of each
     /// arrives. Two ends that move before that may lose each other. Waits also until an unlinkable client has
-    /// spare connection IDs again. What both sides keep is bounded.
+    /// spare connection IDs again. Checks that the state of both sides is bounded.
     fn settle(&mut self) {
         let is_known = (0..ATTEMPTS).any(|_| {
             self.network.run_for(QUIET).unwrap();
@@ -476,8 +476,8 @@ impl<'w> Journey<'w> {
         format!("the server got the address {}", self.of_server.1)
     }
 
-    /// What [`DtlsConnection::freeze`] has returned. An association cannot always be frozen, and then it goes
-    /// on as it is.
+    /// Checks the result of [`DtlsConnection::freeze`]. An association that cannot be frozen continues
+    /// unchanged.
     fn frozen(&self, frozen: Result<Vec<u8>, Error>) -> Result<Vec<u8>, String> {
         frozen.map_err(|error| {
             let has_port = matches!(self.world.scheme, Scheme::Port(_));
@@ -582,7 +582,7 @@ impl<'w> Journey<'w> {
             false => connection.update_keys(true),
         };
         let (of_client, has_new_id) = (random.bool(), random.bool());
-        // A new ID of the server ends those of the client's other interfaces.
+        // A new ID of the server ends the IDs of the client's other interfaces.
         let has_new_id = has_new_id && (of_client || self.world.driver != Driver::Unlinkable);
         let renewed = match of_client {
             true => self.with_client(|client| renew(client, has_new_id)),
@@ -622,7 +622,7 @@ impl<'w> Journey<'w> {
         sources
     }
 
-    /// What must hold of the whole journey. Both sides end in it.
+    /// Checks the invariants of the whole journey, and ends both sides.
     fn check(mut self) {
         if let (Driver::Unlinkable, Scheme::Ids { server, .. }) = (self.world.driver, self.world.scheme)
             && !self.is_linked

@@ -1,4 +1,4 @@
-//! What a seed chooses, and the hosts of its network.
+//! The parameters that a seed chooses, and the hosts of its network.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use dunlin_tests::awslc;
 
 use crate::common::{Configs, VERSIONS};
 
-/// What keeps the association when its client moves.
+/// The mechanism that keeps the association when its client moves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Scheme {
     /// Connection IDs of these lengths, in bytes: those that the client gives, and the server's.
@@ -29,7 +29,7 @@ impl Scheme {
     }
 }
 
-/// What chooses the client's interface.
+/// The component that chooses the client's interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Driver {
     /// The connection.
@@ -56,7 +56,7 @@ impl Driver {
     }
 }
 
-/// What a seed chooses.
+/// The parameters that a seed chooses.
 #[derive(Debug)]
 pub(crate) struct World {
     pub(crate) version: ProtocolVersion,

@@ -107,7 +107,7 @@ fn a_faster_path_begins_no_check_while_the_present_one_works() {
     assert_eq!(homes.server().path_checks().moved, before.moved + 1);
 }
 
-/// Somebody repeats the client's records from other addresses.
+/// An attacker repeats the client's records from other addresses.
 #[test]
 fn repeated_records_from_elsewhere_get_at_most_three_times_their_bytes() {
     for multihoming in [Multihoming::linkable(), Multihoming::duplicated()] {

@@ -92,7 +92,7 @@ fn a_late_answer_brings_an_interface_back() {
     }
 }
 
-/// The best interface works again, and nobody says so.
+/// The best interface works again, but the client gets no notice of it.
 #[test]
 fn a_failed_interface_is_probed_again_while_data_leaves() {
     for multihoming in [Multihoming::linkable(), Multihoming::unlinkable()] {

@@ -144,7 +144,7 @@ impl Homes {
         self.network.change(Change::Address(self.interfaces[interface], Some(address)));
     }
 
-    /// Lets an interface lose everything, of which the client learns nothing.
+    /// Lets an interface lose everything, without notice to the client.
     fn cut(&self, interface: usize) {
         self.lines[interface].is_cut.store(true, Ordering::Relaxed);
     }
@@ -211,7 +211,7 @@ impl Homes {
     }
 }
 
-/// The interface goes down, and the client knows. What was on the way arrives over the other one, and only
+/// The interface goes down, and the client knows. Data in transit arrives over the other interface, and only
 /// once.
 #[test]
 fn data_on_the_way_is_sent_again_over_the_next_interface() {

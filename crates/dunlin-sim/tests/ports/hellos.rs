@@ -1,5 +1,5 @@
-//! ServerHellos that a client of IPC may have to tell apart: forged, copied and split ones, and answers that
-//! nobody asked for.
+//! ServerHellos that a client of IPC may have to tell apart: forged, copied and split ones, and unsolicited
+//! answers.
 
 use std::net::SocketAddr;
 use std::sync::Arc;

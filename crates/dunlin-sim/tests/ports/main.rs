@@ -346,7 +346,7 @@ fn a_server_that_never_migrates_stays_with_the_first_address() {
     }
 }
 
-/// Nobody listens at the announced port: the client returns to the path that still works.
+/// No server listens at the announced port: the client returns to the path that still works.
 #[test]
 fn a_client_returns_to_the_old_path_if_the_announced_port_is_dead() {
     for version in VERSIONS {
@@ -466,8 +466,8 @@ fn interrupted(
 }
 
 /// An attacker copies a record of the client from the welcome port to the association's port, and gives it
-/// another address: another port of the client's, or that of another host. The record says nothing about the
-/// port, so the server stays with the client.
+/// another address: another port of the client, or the address of another host. The record says nothing about
+/// the port, so the server stays with the client.
 #[test]
 fn a_copied_record_at_the_port_does_not_move_the_server() {
     let cases = [(ip(7, 1), Migration::never()), (ip(9, 9), Migration::never().with_unchecked(true))];
@@ -534,7 +534,7 @@ fn a_forwarded_record_about_the_port_does_not_keep_the_server() {
     }
 }
 
-/// Datagrams from anywhere at the ports of the pool: nobody answers, and the association goes on.
+/// Datagrams from anywhere at the ports of the pool: the server does not answer, and the association goes on.
 #[test]
 fn a_flood_on_the_pool_gets_no_answer() {
     for version in VERSIONS {

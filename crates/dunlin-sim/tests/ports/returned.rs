@@ -123,8 +123,8 @@ fn a_client_behind_a_symmetric_nat_finds_its_server_again() {
     }
 }
 
-/// Nobody listens at the port. The client speaks to it again only after data that nothing answers, with
-/// longer and longer pauses.
+/// No server listens at the port. The client speaks to it again only after unanswered data, with longer and
+/// longer pauses.
 #[test]
 fn a_client_speaks_to_a_dead_port_only_while_it_hears_nothing() {
     for version in VERSIONS {

@@ -53,7 +53,10 @@ const MAX_FILE_LEN: u64 = 16 << 20;
 /// use dunlin_store::cache::{CacheFault, FileRecords, SealedClientCache, Sealer};
 /// use zeroize::Zeroizing;
 ///
-/// # fn open(provider: Arc<CryptoProvider>, key: Zeroizing<[u8; 32]>) -> Result<(), Box<dyn std::error::Error>> {
+/// # fn open(
+/// #     provider: Arc<CryptoProvider>,
+/// #     key: Zeroizing<[u8; 32]>,
+/// # ) -> Result<(), Box<dyn std::error::Error>> {
 /// let (path, report) = (Path::new("servers.cache"), Box::new(|fault: &CacheFault| eprintln!("{fault}")));
 /// let records = FileRecords::open(path, Side::Client, &provider, 100, report)?;
 /// let cache = SealedClientCache::new(records, Sealer::new(provider, &key)?); // for `with_handshake_cache`

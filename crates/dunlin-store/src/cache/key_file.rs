@@ -30,7 +30,7 @@ pub enum KeyFault {
     Owner(u32),
     /// Users other than its owner have access to it; the value is its mode.
     Access(u32),
-    /// Its length in bytes is not that of a key.
+    /// Its length in bytes is not the length of a key.
     Length(u64),
     /// It cannot be read.
     Unreadable(io::Error),
@@ -41,7 +41,7 @@ pub enum KeyFault {
 }
 
 impl KeyFault {
-    /// What the user can do about it; `file` is the key file.
+    /// Advice for the user; `file` is the key file.
     pub fn advice(&self, file: &Path) -> String {
         let file = file.display();
         match self {
@@ -104,7 +104,7 @@ pub(crate) fn open(path: &Path, provider: &CryptoProvider, make: bool) -> Result
     }
 }
 
-/// Reads a key file: 32 random bytes, which belong to this user and to which nobody else has access.
+/// Reads a key file: 32 random bytes. The file belongs to this user, and no other user has access to it.
 ///
 /// # Errors
 /// The file is missing, cannot be read, or is not such a file.

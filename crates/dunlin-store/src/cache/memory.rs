@@ -13,7 +13,7 @@ use hashbrown::HashTable;
 use super::older_tickets;
 use super::slab::{Ends, Handle, Linked, Slab};
 
-/// The default average size of an entry in bytes: twice that of an entry with an RSA key.
+/// The default average size of an entry in bytes: twice the size of an entry with an RSA key.
 pub(super) const MEAN_ENTRY: usize = 1024;
 
 /// The least capacity in bytes: room for a few entries with many names.
@@ -22,8 +22,8 @@ pub(super) const MIN_BYTES: usize = 64 << 10;
 /// The first bytes of an entry, which are the same for all clients of one issuer.
 type Shared = [u8; CachedPeer::SHARED_LEN];
 
-/// What all clients of one issuer under the same settings share: the digest of the settings, and the first
-/// bytes of the entry.
+/// The part of an entry that all clients of one issuer under the same settings share: the digest of the
+/// settings, and the first bytes of the entry.
 type Common = ([u8; 32], Shared);
 
 /// The length of the fingerprint, which follows the shared bytes.
@@ -77,7 +77,7 @@ impl Entries {
         self.commons.get(usize::from(number)).map(|(common, _)| common)
     }
 
-    /// What identifies a client: its key and the settings. A client has one entry, whatever its certificates
+    /// The identity of a client: its key and the settings. A client has one entry, whatever its certificates
     /// say.
     fn client(&self, at: Handle) -> Option<Client<'_>> {
         let (settings, _) = self.common(at)?;

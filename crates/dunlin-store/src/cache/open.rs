@@ -38,8 +38,9 @@ pub type PersistentServerCache = SealedServerCache<Arc<dyn Records>>;
 /// # Examples
 /// ```
 /// use dunlin_store::cache::CacheStore;
+/// # use dunlin_store::cache::OpenError;
 ///
-/// # fn open(provider: std::sync::Arc<dunlin::crypto::CryptoProvider>) -> Result<(), dunlin_store::cache::OpenError> {
+/// # fn open(provider: std::sync::Arc<dunlin::crypto::CryptoProvider>) -> Result<(), OpenError> {
 /// // Creates `servers.cache` and `servers.cache.key` if they are missing.
 /// let cache = CacheStore::file("servers.cache")
 ///     .open_client(&provider, Box::new(|fault| eprintln!("{fault}")))?;
@@ -252,7 +253,7 @@ pub enum OpenError {
     Key {
         /// The key file.
         file: PathBuf,
-        /// What is wrong with it.
+        /// The fault of the key file.
         fault: KeyFault,
     },
     /// A Redis without a key file: all its servers need copies of one key.
@@ -264,7 +265,7 @@ pub enum OpenError {
 }
 
 impl OpenError {
-    /// What the user can do about it.
+    /// Advice for the user.
     pub fn advice(&self) -> String {
         match self {
             Self::Store(_) => "use another store, or a cache in memory".to_owned(),

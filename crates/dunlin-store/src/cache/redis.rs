@@ -43,7 +43,8 @@ const PREFIX: &[u8] = b"dunlin:cache:";
 /// # fn open(provider: Arc<CryptoProvider>) -> Result<(), OpenError> {
 /// // All servers have a copy of the key file.
 /// let store = CacheStore::redis("redis://cache.example:6379").with_key_file("cache.key");
-/// let cache = store.open_server(&provider, Box::new(|fault| eprintln!("{fault}")))?; // for `with_handshake_cache`
+/// // For `with_handshake_cache`.
+/// let cache = store.open_server(&provider, Box::new(|fault| eprintln!("{fault}")))?;
 /// # drop(cache);
 /// # Ok(())
 /// # }

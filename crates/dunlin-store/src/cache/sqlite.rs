@@ -97,7 +97,8 @@ const CHECKS: [&str; 4] = [
 /// # fn open(provider: Arc<CryptoProvider>) -> Result<(), OpenError> {
 /// // Creates `clients.db` and its key file `clients.db.key` if they are missing.
 /// let store = CacheStore::sqlite("clients.db");
-/// let cache = store.open_server(&provider, Box::new(|fault| eprintln!("{fault}")))?; // for `with_handshake_cache`
+/// // For `with_handshake_cache`.
+/// let cache = store.open_server(&provider, Box::new(|fault| eprintln!("{fault}")))?;
 /// # drop(cache);
 /// # Ok(())
 /// # }

@@ -24,7 +24,7 @@ pub enum CacheFault {
         store: PathBuf,
         /// The new path of the damaged store.
         aside: PathBuf,
-        /// What is wrong with it.
+        /// The kind of damage.
         why: String,
     },
     /// The store cannot be used, temporarily or permanently.
@@ -123,7 +123,7 @@ pub(crate) fn why(error: &io::Error) -> String {
     is_full(error).map_or_else(|| error.to_string(), |full| format!("{full}: make room"))
 }
 
-/// What a trial writes: more bytes than SQLite needs to open a database.
+/// The length of a trial file: more bytes than SQLite needs to open a database.
 #[cfg(feature = "sqlite")]
 const TRIAL_LEN: usize = 64 << 10;
 

@@ -25,7 +25,7 @@ pub enum FrozenError {
     Key {
         /// The key file.
         file: PathBuf,
-        /// What is wrong with it.
+        /// The fault of the key file.
         fault: KeyFault,
     },
     /// The provider cannot seal.
@@ -61,7 +61,7 @@ pub enum FrozenError {
     NotNow {
         /// The file.
         file: PathBuf,
-        /// What is wrong.
+        /// The reason.
         why: String,
     },
     /// The store of IDs does not answer.
@@ -71,15 +71,15 @@ pub enum FrozenError {
 }
 
 impl FrozenError {
-    /// Whether the file can no longer be thawed by anybody with its key and with the store that is in use: it
-    /// was thawed before, changed or cut. A server can set such a file aside
+    /// Whether no server with its key and with the store that is in use can still thaw the file: it was
+    /// thawed before, changed or cut. A server can set such a file aside
     /// ([`FrozenFile::set_aside`](super::FrozenFile::set_aside)) and start without it. After every other
     /// error its user can still mend the cause, so the server should not start.
     pub const fn is_final(&self) -> bool {
         matches!(self, Self::Spent { .. } | Self::Damaged(_) | Self::Cut(_))
     }
 
-    /// What the user can do about it.
+    /// Advice for the user.
     pub fn advice(&self) -> String {
         match self {
             Self::File { .. } => "give a file in a directory that this user can write to".to_owned(),

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! magic[7] version[1] id[16] tag[16]             the beginning
-//! 1 length[4] ciphertext[length] tag[16]         associations, each a length of 4 bytes and its bytes; repeated
+//! 1 length[4] ciphertext[length] tag[16]         associations, each after its length of 4 bytes; repeated
 //! 2 ciphertext[8] tag[16]                        the end: the number of associations
 //! ```
 

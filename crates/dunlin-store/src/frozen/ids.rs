@@ -37,8 +37,8 @@ impl fmt::Display for IdsFault {
 
 impl std::error::Error for IdsFault {}
 
-/// A store of the IDs of files that may still be thawed, shared by all who may thaw them. Its changes must
-/// outlast a loss of power.
+/// A store of the IDs of files that may still be thawed, shared by all servers that may thaw them. Its
+/// changes must outlast a loss of power.
 pub trait FrozenIds: Send + Sync + fmt::Debug {
     /// Adds the ID of a new file.
     ///

@@ -5,17 +5,20 @@
 //! connections with the same keys and record numbers would reveal their plaintext, so no file may ever be
 //! thawed twice. Each file has a random [`FileId`]. It goes into a store of [`FrozenIds`] before the first
 //! association is frozen, and leaves it before [`FrozenFile::thaw`] gives out the first one. A file whose ID
-//! is not in the store is refused: it was thawed before, or is a copy that somebody has restored. If the
-//! store does not answer, nothing is thawed.
+//! is not in the store is refused: it was thawed before, or is a restored copy. If the store does not answer,
+//! nothing is thawed.
 //!
-//! The store must be shared by all who may thaw a file, must make its changes last, and must itself never be
-//! restored to an earlier state.
+//! The store must be shared by all servers that may thaw a file, must make its changes last, and must itself
+//! never be restored to an earlier state.
 //!
 //! # Examples
 //! ```
 //! use dunlin_store::frozen::{DirectoryIds, FrozenError, FrozenFile};
 //!
-//! # fn example(provider: std::sync::Arc<dunlin::crypto::CryptoProvider>, dir: &std::path::Path) -> Result<(), FrozenError> {
+//! # fn example(
+//! #     provider: std::sync::Arc<dunlin::crypto::CryptoProvider>,
+//! #     dir: &std::path::Path,
+//! # ) -> Result<(), FrozenError> {
 //! let file = FrozenFile::open(&provider, dir.join("associations"), &dir.join("associations.key"))?;
 //! let ids = DirectoryIds::open(dir.join("ids"))?;
 //! let mut writer = file.create(&ids)?;

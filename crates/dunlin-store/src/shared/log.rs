@@ -47,9 +47,9 @@ const WRITER: usize = 16;
 
 /// Passes messages to all other servers that have the same key file, through a stream of Redis.
 ///
-/// Every server gets the messages of the others in one order. A server that starts gets those that are still
-/// there. Whoever can write to Redis can remove messages and repeat old ones, but not make or change any: a
-/// message should say itself until when it is good.
+/// Every server gets the messages of the others in one order. A server that starts gets the messages that are
+/// still there. An attacker that can write to Redis can remove messages and repeat old ones, but not make or
+/// change any. A message should therefore contain its own expiry.
 pub struct SharedLog {
     sealed: Sealed,
     /// The name of this server, which is another one after each start.
@@ -103,9 +103,9 @@ impl SharedLog {
         Ok(Self { sealed, writer, last: Mutex::new("-".to_owned()), keeps })
     }
 
-    /// Sends messages, at most [`MAX_SENT`], and returns those of the others since the last exchange, at most
-    /// 16,384; more come with the next exchange. Longer messages than [`MAX_MESSAGE`] are left out. It blocks
-    /// for two seconds at most.
+    /// Sends messages, at most [`MAX_SENT`], and returns the messages of the other servers since the last
+    /// exchange, at most 16,384; more come with the next exchange. Longer messages than [`MAX_MESSAGE`] are
+    /// left out. It blocks for two seconds at most.
     ///
     /// # Errors
     /// Redis fails. It may have some of the messages, so send them again.

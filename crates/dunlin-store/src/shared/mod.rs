@@ -1,5 +1,5 @@
-//! What several servers share through Redis: the keys of tickets, and messages. All of it is sealed with the
-//! key of a file, of which each server has a copy.
+//! State that several servers share through Redis: ticket keys, and messages. Each server has a copy of the
+//! key file that seals this state.
 
 mod log;
 mod tickets;
@@ -22,7 +22,7 @@ pub use tickets::SharedTickets;
 /// How long an exchange with Redis may take.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// What a seal adds, in bytes.
+/// The overhead of a seal, in bytes.
 const SEAL_LEN: usize = NONCE_LEN + MAX_TAG_LEN;
 
 /// A key of Redis, and the key that seals its content.

@@ -24,7 +24,7 @@ const PREFIX: &str = "dunlin:tickets:";
 /// Separates the key that seals the record from other uses of the key file.
 const LABEL: &[u8] = b"dunlin ticket keys 1";
 
-/// How long before its use a key is in Redis. Each server reads it in this time.
+/// How long before its first use a key is published, so that every server has read it.
 const LEAD: Duration = Duration::from_secs(60);
 
 /// How often a server tries to add a key, if others add one at the same time.
@@ -43,15 +43,15 @@ const KEY_LEN: usize = KEY_NAME_LEN + MAX_KEY_LEN + 8;
 /// The longest record, in bytes.
 const MAX_RECORD_LEN: usize = SEAL_LEN + MAX_KEYS * KEY_LEN;
 
-/// Replaces the record if nobody else has.
+/// Replaces the record if no other server has.
 const REPLACE: &str = "if (redis.call('GET', KEYS[1]) or '') ~= ARGV[1] then return 0 end \
                        redis.call('SET', KEYS[1], ARGV[2], 'PX', ARGV[3]) return 1";
 
 /// Seals tickets with random keys that several servers share through Redis, and that change with time.
 ///
-/// A key seals tickets for one period and opens them for one more, as those of [`RotatingTickets`]. The first
-/// server that finds no key for the time to come adds one. The keys in Redis are sealed with the key of a
-/// file, of which each server has a copy. Whoever can write to Redis can restore older keys, which expire as
+/// A key seals tickets for one period and opens them for one more, like the keys of [`RotatingTickets`]. The
+/// first server that finds no key for the time to come adds one. Each server has a copy of the key file that
+/// seals the keys in Redis. An attacker that can write to Redis can restore older keys, which expire as
 /// usual, or remove all.
 ///
 /// A handshake never waits for Redis: only [`Self::refresh`] does, which the caller calls every ten seconds

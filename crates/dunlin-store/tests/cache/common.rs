@@ -246,7 +246,8 @@ pub(crate) fn entries_survive_a_restart<R: Records + 'static>(
     told
 }
 
-/// What [`entries_survive_a_restart`] returns for a file or a database: a report from each of the two caches.
+/// The result of [`entries_survive_a_restart`] for a file or a database: a report from each of the two
+/// caches.
 pub(crate) fn other_key(path: &Path) -> [String; 2] {
     let told = |path: PathBuf| {
         format!("{}: no entry in this store opens with this key: the cache starts empty", path.display())
@@ -414,8 +415,8 @@ pub(crate) fn four_endpoints_know_one_client<R: Records + 'static>(store: R) {
     }
 }
 
-/// A client has one entry for its key, whatever else its certificate says and whoever issued it. A ticket is
-/// bound to one Certificate.
+/// A client has one entry for its key, whatever else its certificate says and whichever CA issued it. A
+/// ticket is bound to one Certificate.
 pub(crate) fn keeps_one_entry_for_each_client<R: Records + 'static>(store: R) {
     let pki = Pki::shared(KeyType::P256);
     let store = Arc::new(Open::new(store));
@@ -500,7 +501,7 @@ pub(crate) fn write_until_stored(store: &impl Records, owner: &Owner, record: &R
     }
 }
 
-/// A write replaces all records of an owner, also those of another writer.
+/// A write replaces all records of an owner, also another writer's records.
 pub(crate) fn a_write_replaces_all_records_of_an_owner(store: &impl Records) {
     let (one, first) = owner(1, 0);
     let more = |number: u8| Record { name: [number; 16], bytes: vec![number; 9] };

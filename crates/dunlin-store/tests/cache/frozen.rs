@@ -21,7 +21,7 @@ fn file(path: &Path, key: u8) -> FrozenFile {
     FrozenFile::new(&awslc(), path, &Zeroizing::new([key; 32])).unwrap()
 }
 
-/// What the tests freeze: the engine's bytes could be any.
+/// Stand-ins for frozen associations: any bytes may come from the engine.
 fn associations() -> Vec<Vec<u8>> {
     vec![b"first".to_vec(), vec![], vec![3; MAX_ASSOCIATION], vec![4; 100_000], b"last".to_vec()]
 }

@@ -148,7 +148,7 @@ fn two_servers_share_their_clients() {
     assert_eq!(connect(&client, &servers[2]), [true, false]);
 }
 
-/// Records expire with the maximum age of the cache, and those of superseded tickets are deleted.
+/// Records expire with the maximum age of the cache, and records of superseded tickets are deleted.
 #[test]
 fn records_expire() {
     let redis = Redis::new();

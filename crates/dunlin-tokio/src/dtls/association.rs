@@ -22,7 +22,7 @@ use crate::error::from_tls;
 use crate::handshake::OnMessage;
 use crate::stream::HandshakeBytes;
 
-/// What happens to the path of an association.
+/// An event on the path of an association.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PathEvent {
@@ -32,7 +32,7 @@ pub enum PathEvent {
     Changed {
         /// The addresses of the sockets before and after the change, if they are known.
         sockets: [Option<SocketAddr>; 2],
-        /// What has changed.
+        /// The kind of change.
         change: PathChange,
     },
     /// The system cannot send to the server for lack of a route or an address. Data is lost until it can. A
@@ -365,7 +365,7 @@ impl DtlsAssociation {
     /// The errors of [`dunlin::Connection::export`].
     pub fn export(&self, label: &[u8], context: Option<&[u8]>, out: &mut [u8]) -> Result<(), dunlin::Error> {
         let exported = self.read(|association| association.connection().export(label, context, out));
-        // Whoever ignores the error must not use what `out` had before.
+        // A caller that ignores the error must not use the previous content of `out`.
         exported.unwrap_or(Err(Misuse::Aborted.into()))
     }
 

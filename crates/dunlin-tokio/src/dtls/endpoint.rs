@@ -130,8 +130,8 @@ impl DtlsEndpoint {
         self.handle.0.watch()
     }
 
-    /// The socket's address; that of the best interface, if the endpoint has several. Without any, it is
-    /// `0.0.0.0` with port 0.
+    /// The socket's address; the address of the best interface, if the endpoint has several. Without any, it
+    /// is `0.0.0.0` with port 0.
     pub fn local_addr(&self) -> SocketAddr {
         let none = SocketAddr::from((std::net::Ipv4Addr::UNSPECIFIED, 0));
         self.handle.0.read(|state| state.first_address()).unwrap_or(none)

@@ -1,4 +1,4 @@
-//! A client whose server has several addresses, some of which may not answer.
+//! A client whose server has several addresses. Some of them may not answer.
 
 use std::fmt;
 use std::io;
@@ -61,8 +61,8 @@ impl<X: fmt::Debug, E: fmt::Debug + fmt::Display> std::error::Error for AttemptE
 /// so no address sees the ClientHello of another one. The other attempts end once one succeeds.
 ///
 /// # Errors
-/// An attempt that an answer of the server has ended lets none follow. Its failure counts most, then that of
-/// a silent address.
+/// An attempt that an answer of the server has ended lets none follow. Its failure counts most, then the
+/// failure of a silent address.
 pub async fn connect_first<X, E, F>(
     addresses: &[SocketAddr],
     config: &Arc<ClientConfig>,

@@ -63,8 +63,8 @@ impl DtlsOptions {
         self
     }
 
-    /// Sets who answers questions that the configuration leaves open. Without answers, a question ends the
-    /// handshake.
+    /// Sets the source of answers to questions that the configuration leaves open. Without answers, a
+    /// question ends the handshake.
     #[must_use]
     pub fn with_answers(mut self, answers: impl Answers + 'static) -> Self {
         self.0.answers = Some(Arc::new(answers));
@@ -173,7 +173,7 @@ fn late(owned: &Owned, after: Duration) -> HandshakeError {
     unconfirmed.unwrap_or(HandshakeError::Timeout(after))
 }
 
-/// What a handshake has come to.
+/// The next step of a handshake: an event, or its end.
 enum Step {
     Event(Box<Event>),
     Complete(Box<Negotiated>, HandshakeBytes),

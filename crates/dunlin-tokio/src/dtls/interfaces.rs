@@ -173,7 +173,7 @@ impl Interfaces {
         present: io::Result<Option<Vec<Place>>>,
     ) -> Option<Vec<Arc<Home>>> {
         self.lacks_something = present.is_err();
-        // An interface of which nothing is known may be up.
+        // An interface in an unknown state may be up.
         let present = present.ok()?;
         self.missing.clear();
         let mut homes: Vec<Arc<Home>> = Vec::new();

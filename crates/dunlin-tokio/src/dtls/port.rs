@@ -34,7 +34,10 @@ const RANDOM_LEN: usize = 8;
 ///
 /// # Examples
 /// ```no_run
-/// # async fn example(config: dunlin::ServerConfig, provider: dunlin::crypto::CryptoProvider) -> Result<(), Box<dyn std::error::Error>> {
+/// # async fn example(
+/// #     config: dunlin::ServerConfig,
+/// #     provider: dunlin::crypto::CryptoProvider,
+/// # ) -> Result<(), Box<dyn std::error::Error>> {
 /// use dunlin_tokio::DtlsPort;
 ///
 /// let port = DtlsPort::bind("0.0.0.0:5684".parse()?, 4, 0, dunlin::EndpointLimits::default())?;
@@ -58,7 +61,7 @@ pub struct DtlsPort {
 }
 
 impl DtlsPort {
-    /// Binds `sockets` sockets, at least one and at most 255, to this address. `limits` are those of each
+    /// Binds `sockets` sockets, at least one and at most 255, to this address. `limits` apply to each
     /// endpoint. `node_len` is the length in bytes of the node that [`Self::set_server`] names.
     ///
     /// # Errors
@@ -79,8 +82,8 @@ impl DtlsPort {
     /// Binds sockets as [`Self::bind`] does, and continues connections which were thawed
     /// ([`DtlsConnection::thaw_server`]). Each belongs to the endpoint that its connection ID names, also if
     /// there were more sockets before. Datagrams for those without an ID are handed over by the peer's
-    /// address. `node` and `random` are those of [`Self::set_server`], for further IDs of these associations.
-    /// The sockets are bound before the first connection is taken from `connections`.
+    /// address. `node` and `random` are the parameters of [`Self::set_server`], for further IDs of these
+    /// associations. The sockets are bound before the first connection is taken from `connections`.
     ///
     /// # Errors
     /// The system cannot bind a socket to the address, or the node is too long.
@@ -169,8 +172,7 @@ impl DtlsPort {
         self.endpoints.first().map(DtlsEndpoint::local_addr)
     }
 
-    /// The number of datagrams that arrived at another socket than that of their association, and were handed
-    /// over.
+    /// The number of datagrams that arrived at another socket than their association's, and were handed over.
     pub fn handed_over(&self) -> u64 {
         self.endpoints.iter().map(|endpoint| endpoint.handle.0.handed_over()).sum()
     }
@@ -234,7 +236,7 @@ impl Opened {
     }
 }
 
-/// What issues the connection IDs of the endpoint with this number.
+/// The issuer of the connection IDs of the endpoint with this number.
 fn issuer(node: &[u8], own: usize, random: &Arc<dyn SecureRandom>) -> Result<Arc<NodeIds>, dunlin::Error> {
     let node = [node, &[own as u8]].concat();
     NodeIds::new(&node, node.len() + RANDOM_LEN, Arc::clone(random)).map(Arc::new)

@@ -1,4 +1,4 @@
-//! What the handles of an endpoint share with the task that drives it.
+//! The state that the handles of an endpoint share with the task that drives it.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::future::poll_fn;
@@ -97,7 +97,7 @@ impl Port {
 
 pub(super) struct State {
     pub(super) endpoint: Endpoint,
-    /// A single socket, or those of the interfaces that are up, the best first.
+    /// A single socket, or the sockets of the interfaces that are up, the best first.
     homes: Arc<[Arc<Home>]>,
     /// The interfaces of a client that uses several.
     interfaces: Option<Interfaces>,

@@ -179,8 +179,8 @@ impl Socket {
         }
     }
 
-    /// Sends datagrams, as many as one system call takes. Returns their number. An error is that of the first
-    /// one.
+    /// Sends datagrams, as many as one system call takes. Returns their number. An error is about the first
+    /// datagram.
     pub(super) fn send(&self, transmits: &[Transmit]) -> io::Result<usize> {
         let Some(first) = transmits.first() else { return Ok(0) };
         let source = first.source.filter(|_| self.is_wildcard);

@@ -12,8 +12,8 @@ pub(super) trait Outlet {
     /// The next datagram.
     fn next(&mut self) -> Option<Transmit>;
 
-    /// Sends datagrams over this socket. Returns how many of them are done with. An error is that of the
-    /// first one.
+    /// Sends datagrams over this socket. Returns how many of them are done with. An error is about the first
+    /// datagram.
     fn send(&mut self, local: Local, datagrams: &[Transmit]) -> io::Result<usize>;
 
     /// Whether what waits for this socket, which takes nothing, may be lost so that other sockets go on:
@@ -80,8 +80,8 @@ impl Unsent {
                 Ok(sent) => drop(queue.waiting.drain(..sent.min(queue.waiting.len()))),
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
                     queue.is_blocked = true;
-                    // What waits for a dead interface, or for one port of a pool, must not stop what leaves
-                    // over others.
+                    // Datagrams that wait for a dead interface, or for one port of a pool, must not delay the
+                    // output over other sockets.
                     if queue.waiting.len() >= SEND_BATCH && outlet.may_lose(queue.local) {
                         queue.waiting.clear();
                     }
@@ -102,12 +102,12 @@ mod tests {
 
     use super::*;
 
-    /// Sockets of which some take nothing.
+    /// Sockets. Some of them take nothing.
     #[derive(Default)]
     struct Sockets {
         input: VecDeque<Transmit>,
         blocked: BTreeSet<Local>,
-        /// Those of which something may be lost.
+        /// The sockets whose datagrams may be lost.
         left: BTreeSet<Local>,
         refused: BTreeSet<Local>,
         sent: BTreeMap<Local, Vec<u8>>,
@@ -189,7 +189,7 @@ mod tests {
         assert_eq!(sockets.sent(1), [1, 2]);
     }
 
-    /// A port of a pool takes nothing. Its own datagrams are lost, and those of other ports leave.
+    /// A port of a pool takes nothing. Its own datagrams are lost, and datagrams of other ports leave.
     #[test]
     fn what_waits_for_one_port_of_a_pool_stops_no_other_port() {
         let (mut unsent, mut sockets) = (Unsent::default(), Sockets::default());

@@ -31,8 +31,8 @@ impl AddressWatch {
         Ok(Self(tokio::net::UnixDatagram::from_std(socket.into())?))
     }
 
-    /// Waits until something has changed. What it was, [`super::interfaces`] asks the system: notices can be
-    /// lost.
+    /// Waits until something has changed. [`super::interfaces`] then asks the system for the present state:
+    /// notices can be lost.
     pub(super) async fn changed(&self) {
         let mut has_changed = false;
         let mut notice = [0; 8192];

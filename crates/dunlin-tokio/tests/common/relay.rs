@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-/// What the relay does with the datagrams of clients.
+/// The relay's treatment of the datagrams of clients.
 #[derive(Default)]
 struct Plan {
     /// The clients whose datagrams, and those for them, are lost.

@@ -33,8 +33,8 @@ const MAX_CERTIFICATES: usize = 12;
 /// (RFC 5280 §3.2).
 const MAX_OF_ONE_KEY: usize = 2;
 
-/// The most signatures of a peer's certificates that this side verifies: those of a leaf and webpki's six
-/// CAs, and one with a wrong key.
+/// The most signatures of a peer's certificates that this side verifies: the signatures of a leaf and
+/// webpki's six CAs, and one with a wrong key.
 const MAX_VERIFICATIONS: usize = 8;
 
 /// The most CAs in a path, as in webpki.
@@ -202,7 +202,7 @@ fn candidates<'c>(
     (kept, is_cut)
 }
 
-/// The candidates that steps of `leads` reach from those of `starts`, one bit for each of at most
+/// The candidates that steps of `leads` reach from the candidates of `starts`, one bit for each of at most
 /// [`MAX_READ`].
 fn reachable(
     all: &[Candidate<'_>],

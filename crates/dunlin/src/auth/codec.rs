@@ -3,7 +3,8 @@
 //! ```text
 //! uint8  head            bits 0-2: form of the key
 //!                        X.509: bit 3 is 0, bit 4: has a common name, bits 5-7: number of names
-//!                        otherwise: bit 3 is 1, bit 4 is 0, bits 5-7: 0 a raw key, 1 a PSK, 2 another type, 7 no identity
+//!                        otherwise: bit 3 is 1, bit 4 is 0, bits 5-7: 0 a raw key, 1 a PSK, 2 another type,
+//!                        7 no identity
 //!
 //! X.509    opaque fingerprint[32]     of the leaf
 //!          uint16 number of names     only if the head has 7 names; the first bit: details follow the names
@@ -11,8 +12,8 @@
 //!          opaque details, with its length
 //! raw key  nothing: the key is the identity
 //! PSK      opaque digest[8]; opaque identity, with its length
-//! other    uint8 certificate type; opaque fingerprint[32] of the key; opaque identity, opaque text and opaque details, each with its
-//!          length
+//! other    uint8 certificate type; opaque fingerprint[32] of the key; opaque identity, opaque text and
+//!          opaque details, each with its length
 //! ```
 //!
 //! The key, and the time until which the identity is good, are beside the identity. The length of a text or

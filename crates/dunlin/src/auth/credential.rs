@@ -20,8 +20,8 @@ pub struct VerifiableCredential {
     /// The method of the identifier that it is about. This side sends it only to a peer that resolves the
     /// method.
     pub did_method: DidMethod,
-    /// What a peer that trusts the issuer writes into certificate_authorities. Of several suitable
-    /// credentials this side prefers one whose issuer the peer has named.
+    /// The issuer's entry in certificate_authorities, which a peer that trusts the issuer sends. Of several
+    /// suitable credentials this side prefers one whose issuer the peer has named.
     pub issuer: Option<Vec<u8>>,
     /// Where the proof of what the identifier resolves to comes from. Without it the peer asks a registry, or
     /// uses what it knows.
@@ -31,7 +31,7 @@ pub struct VerifiableCredential {
     pub status: Vec<u8>,
 }
 
-/// What a side accepts beside a decentralised identity.
+/// The staples that a side accepts beside a decentralised identity.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct AcceptedStaples {
     /// The registries whose proofs it accepts.
@@ -108,7 +108,7 @@ impl Identifier {
     }
 }
 
-/// The newest proof from this source for a peer that accepts those of these registries.
+/// The newest proof from this source for a peer that accepts proofs from these registries.
 pub(super) fn proof(source: Option<&Arc<dyn DidProofs>>, accepted: &[KnownRegistry]) -> Option<Vec<u8>> {
     let proof = source.filter(|_| !accepted.is_empty())?.latest(accepted)?;
     (1..=MAX_DID_PROOF).contains(&proof.len()).then_some(proof)

@@ -54,7 +54,7 @@ pub(super) fn bounded(algorithm: &[u8]) -> Vec<u8> {
     if algorithm.len() > MAX_ALGORITHM { Vec::new() } else { algorithm.to_vec() }
 }
 
-/// What is wrong with a trust anchor or a CRL of this side.
+/// The fault of a trust anchor or a CRL of this side.
 pub(super) const fn of_own(error: &W) -> &'static str {
     match error {
         W::UnsupportedCriticalExtension => "it has a critical extension that Dunlin does not support",

@@ -110,7 +110,7 @@ impl OtherIdentity {
         &self.text
     }
 
-    /// What the verifier knows beside the identity, in a form of its own; empty if it keeps nothing.
+    /// The verifier's details about the peer, in the verifier's own form; empty if it keeps none.
     pub fn details(&self) -> &[u8] {
         &self.details
     }
@@ -270,8 +270,8 @@ pub struct X509Identity {
 /// The longest [`X509Details`], in bytes. A certificate with longer names has none.
 pub const MAX_X509_DETAILS: usize = 2048;
 
-/// What a policy may need of a leaf beside its names. Unlike the chain, sessions and entries of the handshake
-/// cache keep it.
+/// The fields of a leaf that a policy may need beside its names. Sessions and entries of the handshake cache
+/// keep these fields, but not the chain.
 #[derive(Clone, PartialEq, Eq)]
 pub struct X509Details {
     /// Issuer, subject, and each rfc822Name of subjectAltName, as DER elements, and the digest of the

@@ -174,7 +174,7 @@ impl Credential {
         }
     }
 
-    /// The proof of what its identifier resolves to, for a peer that accepts those of these registries.
+    /// The proof of what its identifier resolves to, for a peer that accepts proofs from these registries.
     pub(crate) fn did_proof(&self, accepted: &[KnownRegistry]) -> Option<Vec<u8>> {
         let source = match self {
             Self::Verifiable { credential, .. } => credential.proofs.as_ref(),

@@ -105,7 +105,7 @@ impl Revocation {
         Ok(Self { lists: Arc::new(all), leaf_only, allow_unknown, refuse_overdue, steps: &STEPS })
     }
 
-    /// Checks only the peer's own certificate, not those of the CAs above it.
+    /// Checks only the peer's own certificate, not the certificates of the CAs above it.
     #[must_use]
     pub const fn leaf_only(mut self) -> Self {
         self.leaf_only = true;

@@ -32,7 +32,7 @@ pub enum KeyUse {
     Encrypt,
 }
 
-/// What a peer claims to be: the content of its Certificate message, and what the handshake knows about it.
+/// A peer's claim to an identity: the content of its Certificate message, and the context of the handshake.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Claim<'a> {
@@ -53,7 +53,7 @@ pub struct Claim<'a> {
     pub credential_status: Option<&'a [u8]>,
     /// The algorithms that may verify signatures in the credential. The profile determines them.
     pub algorithms: &'a [&'static dyn SignatureVerificationAlgorithm],
-    /// What the handshake does with the peer's key.
+    /// The use of the peer's key in the handshake.
     pub usage: KeyUse,
     /// Whether the profile keeps the details of X.509 identities. Otherwise nothing reads
     /// [`Verified::issuer_key`].
@@ -101,9 +101,13 @@ pub struct Claim<'a> {
 ///     fn verify(&self, claim: &Claim<'_>) -> Result<Verdict, AuthenticationFailure> {
 ///         let verdict = self.anchors.verify(claim)?;
 ///         if let Verdict::Accepted(peer) = &verdict {
-///             let PeerIdentity::X509(id) = &peer.identity else { return Err(AuthenticationFailure::BadEncoding) };
+///             let PeerIdentity::X509(id) = &peer.identity else {
+///                 return Err(AuthenticationFailure::BadEncoding);
+///             };
 ///             let is_ours = |name: &SubjectName| match name {
-///                 SubjectName::Dns(name) => name.strip_suffix(&self.domain).is_some_and(|host| host.ends_with('.')),
+///                 SubjectName::Dns(name) => {
+///                     name.strip_suffix(&self.domain).is_some_and(|host| host.ends_with('.'))
+///                 }
 ///                 _ => false,
 ///             };
 ///             if !id.names.first().is_some_and(is_ours) {
@@ -120,7 +124,7 @@ pub trait Verifier: Send + Sync + fmt::Debug {
 
     /// Passes everything that distinguishes these settings to `add`. Sessions and cache entries are bound to
     /// a digest of it. The verifier must therefore pass everything that may change a verdict: keys that it
-    /// trusts, lists, rules. What changes without a new configuration must end the verdict by its
+    /// trusts, lists, rules. Data that changes without a new configuration must end the verdict by its
     /// [`Validity`].
     fn settings(&self, add: &mut dyn FnMut(&[u8]));
 
@@ -183,14 +187,15 @@ pub trait Verifier: Send + Sync + fmt::Debug {
         Belief::Holds
     }
 
-    /// What identifies the issuer of the credential, if there is one. Stores count peers by it, so that the
-    /// peers of one issuer do not evict those of another.
+    /// The identifier of the credential's issuer, if there is one. Stores count peers by it, so that the
+    /// peers of one issuer do not evict the peers of another.
     fn issuer<'c>(&self, _entries: &'c [CertificateDer<'_>]) -> Option<&'c [u8]> {
         None
     }
 }
 
-/// What a verifier knows now about an earlier verdict of its own. The order is that of doubt.
+/// A verifier's present belief in an earlier verdict of its own. The variants are in the order of increasing
+/// doubt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Belief {
     /// The verdict holds.
@@ -265,7 +270,7 @@ impl Verified {
 pub enum AskAgain {
     /// The credential expires.
     Expiry,
-    /// What this side knows about revoked credentials gets too old.
+    /// This side's revocation data gets too old.
     Revocation,
     /// The resolution of the peer's identity, for example of a DID, gets too old.
     Resolution,
@@ -332,7 +337,7 @@ impl Validity {
         self.until_s
     }
 
-    /// What happens after the last second.
+    /// The reason why the verdict does not hold after the last second.
     pub const fn reason(&self) -> AskAgain {
         self.reason
     }
@@ -483,7 +488,7 @@ impl Verifiers {
         self.of(typ).map_or_else(|_| Vec::new(), Verifier::did_methods)
     }
 
-    /// What this side accepts beside decentralised identities. Only credentials have a status.
+    /// The staples that this side accepts beside decentralised identities. Only credentials have a status.
     pub(crate) fn staples(&self, of_credentials: bool) -> AcceptedStaples {
         AcceptedStaples {
             registries: self.iter().flat_map(Verifier::registries).take(MAX_REGISTRIES).collect(),

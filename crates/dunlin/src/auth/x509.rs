@@ -257,7 +257,7 @@ impl Verifier for X509Trust {
     }
 }
 
-/// What this side has learnt from a chain that it believes.
+/// The facts that this side has learnt from a chain that it believes.
 struct Believed<'c> {
     /// The key of the leaf's issuer, without its header, if this side has verified a path.
     issuer_key: Option<&'c [u8]>,
@@ -265,7 +265,7 @@ struct Believed<'c> {
     has_common_name: bool,
 }
 
-/// A peer's certificates, of which the leaf is parsed.
+/// A peer's certificates, with a parsed leaf.
 struct Chain<'c> {
     entries: &'c [CertificateDer<'c>],
     leaf: EndEntityCert<'c>,
@@ -324,7 +324,7 @@ fn verify<'c>(
                 revocation.map_or(Ok(()), |revocation| revocation.check(&checked, &mut tried))
             }
             // The signatures of this path are valid. webpki also tries its keys in other orders, and prefers
-            // the report of a wrong signature to that of a violated constraint.
+            // reporting a wrong signature to reporting a violated constraint.
             Err(webpki::Error::InvalidSignatureForPublicKey) => {
                 Err(AuthenticationFailure::ConstraintViolated)
             }
@@ -404,8 +404,7 @@ pub(super) fn common_name(name: &[u8]) -> Option<String> {
     let text = match *attributes(name, COMMON_NAME)? {
         // UTF8String, PrintableString and IA5String.
         [(0x0c | 0x13 | 0x16, text)] => core::str::from_utf8(text).ok()?.to_string(),
-        // TeletexString and BMPString. Readers of other characters than those of ASCII do not agree about
-        // them.
+        // TeletexString and BMPString. Readers do not agree about characters beyond ASCII.
         [(0x14, text)] => text.iter().map(|byte| ascii(&[*byte])).collect::<Option<_>>()?,
         [(0x1e, text)] => text.chunks(2).map(ascii).collect::<Option<_>>()?,
         _ => return None,

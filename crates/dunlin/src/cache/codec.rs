@@ -8,7 +8,8 @@
 //!     opaque F[32]
 //!     uint8  head                kind of the identity and form of the key
 //!     uint40 validated, not before, not after, in seconds since 1970
-//!     opaque key                 variable part of the SubjectPublicKeyInfo; with form 0, the whole one and its length
+//!     opaque key                 variable part of the SubjectPublicKeyInfo; with form 0, the whole one
+//!                                and its length
 //!     identity
 //!
 //! CachedServer
@@ -378,7 +379,7 @@ mod tests {
         );
     }
 
-    /// The lengths are those of real keys; entries omit the constant parts.
+    /// The lengths are the lengths of real keys; entries omit the constant parts.
     #[test]
     fn omits_the_constant_parts_of_keys() {
         let shared = CachedPeer::SHARED_LEN + 1 + 32 + 3 * 5;

@@ -133,7 +133,7 @@ impl fmt::Debug for Fingerprint {
     }
 }
 
-/// What vouches for a peer that has authenticated by a certificate.
+/// The evidence for a peer that has authenticated by a certificate.
 pub(crate) enum Vouched {
     /// Its cache entry.
     Entry(Box<CachedPeer>),
@@ -141,7 +141,7 @@ pub(crate) enum Vouched {
     Verdict(Proven),
 }
 
-/// What a new entry needs beside the peer's identity.
+/// The content of a new entry beside the peer's identity.
 pub(crate) struct Proven {
     /// The peer's key. `None` if the identity contains it: a second copy costs memory for the rest of the
     /// handshake.
@@ -236,7 +236,7 @@ impl CachedPeer {
     }
 
     /// The first bytes of a digest of the issuer's name; zero for raw keys. A store uses it to ensure that
-    /// the peers of one issuer do not evict those of another.
+    /// the peers of one issuer do not evict the peers of another.
     pub const fn issuer(&self) -> &[u8; ISSUER_LEN] {
         &self.issuer
     }

@@ -83,7 +83,7 @@ impl ClientConfig {
     }
 
     /// Sets how the client chooses a key for a TLS 1.2 server by the server's hint. A session that stems from
-    /// a key resumes only while that key is among those of [`Self::with_psks`].
+    /// a key resumes only while that key is among the keys of [`Self::with_psks`].
     #[must_use]
     pub fn with_psk_choice(mut self, choice: PskChoice) -> Self {
         self.psk_choice = choice;

@@ -276,7 +276,7 @@ impl ProfileBuilder {
     }
 
     /// Sets which certificates and raw public keys of peers this side trusts: a [`Trust`](crate::Trust), or
-    /// [`Verifiers`] with those of the application.
+    /// [`Verifiers`] with the application's verifiers.
     pub fn trust(mut self, trust: impl Into<Verifiers>) -> Self {
         self.profile.trust = trust.into();
         self

@@ -1,5 +1,5 @@
-//! The profiles of a server that chooses one for each client by who the client is, and the rules that they
-//! obey together.
+//! The profiles of a server that chooses one by each client's identity, and the rules that they obey
+//! together.
 
 use crate::sync::Arc;
 use alloc::format;
@@ -17,7 +17,7 @@ use crate::resume::{Session, SettingsDigest, TicketKind};
 use crate::settings::{ClientAuth, PskSource, Ranks};
 use crate::time::Now;
 
-/// The configurations of a server that chooses one for each client by who the client is.
+/// The configurations of a server that chooses one by each client's identity.
 ///
 /// The server asks twice. [`crate::Question::ChooseProfile`] comes with the ClientHello, in which nothing is
 /// authenticated: tickets, names and addresses are hints. [`crate::Question::ProfileOf`] comes with the

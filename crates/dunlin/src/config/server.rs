@@ -247,9 +247,9 @@ impl ServerConfig {
     }
 
     /// Sets whether a renegotiation to this profile ([`crate::ServerProfiles`]) shows its own certificate. By
-    /// default it shows that of the first handshake again, because BoringSSL's clients and this engine's end
-    /// a connection whose server changes its certificate. OpenSSL's clients accept another one, and so do
-    /// Java's with extended master secret.
+    /// default it shows the certificate of the first handshake again, because BoringSSL's clients and this
+    /// engine's end a connection whose server changes its certificate. OpenSSL's clients accept another one,
+    /// and so do Java's with extended master secret.
     #[must_use]
     pub const fn with_certificate_change(mut self, on: bool) -> Self {
         self.changes_certificate = on;

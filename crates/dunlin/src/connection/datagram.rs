@@ -31,7 +31,7 @@ pub struct Transmit {
     pub datagram: Vec<u8>,
 }
 
-/// What a server knows of a client after its first datagrams.
+/// The standing of a client at a server after its first datagrams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Standing {
     /// Nothing worth keeping: the next datagram may go to a new connection.
@@ -74,7 +74,7 @@ impl Connection<Datagram> {
         Self::new_server(config, if forgets { transport.forgetful() } else { transport }, now)
     }
 
-    /// What a server with this configuration knows of its client.
+    /// The standing of the client at a server with this configuration.
     pub(crate) fn standing(&self, config: &ServerConfig) -> Standing {
         let has_hello = !self.messages().is_empty();
         let is_free = !config.demands_cookie(Protocol::Dtls13);
@@ -412,7 +412,7 @@ impl Connection<Datagram> {
         self.transport.offer_port(port);
     }
 
-    /// What this server's connection needs of the pool.
+    /// The claim of this server's connection on the pool.
     pub(crate) const fn port_claim(&self) -> Claim {
         self.transport.port_claim()
     }

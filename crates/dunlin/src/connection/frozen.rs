@@ -209,7 +209,7 @@ fn has_psk(config: &ClientConfig, negotiated: &Negotiated) -> bool {
         || config.psks.iter().any(|own| psk.is_proved_by(own, sha256))
 }
 
-/// What a configuration gives to a connection that continues.
+/// The parts of a configuration that a thawed connection needs.
 struct Owner<'a> {
     side: Side,
     settings: &'a SettingsDigest,
@@ -242,7 +242,7 @@ impl Owner<'_> {
             }
             let trust = &self.profile.trust;
             let certified = negotiated.peer_certified.as_deref();
-            // The caller asks about a peer of which nothing is known, while the association goes on.
+            // If the belief is unknown, the caller asks about the peer while the association goes on.
             let peers = [negotiated.peer.as_ref(), certified];
             if peers.iter().any(|peer| trust.still_believe(*peer, now) == Belief::Ended) {
                 let why = "this side no longer believes the peer of the frozen association";

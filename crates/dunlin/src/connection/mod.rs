@@ -99,7 +99,7 @@ pub struct Connection<T> {
     transport: T,
     state: Option<Step>,
     effects: Effects,
-    /// What the current handshake has agreed on so far. An idle connection has no draft.
+    /// The parameters that the current handshake has negotiated so far. An idle connection has no draft.
     draft: Option<Box<Negotiated>>,
     commit: Commit,
     progress: Progress,

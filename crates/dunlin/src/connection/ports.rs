@@ -11,8 +11,8 @@ use crate::handshake::progress::Progress;
 use crate::record::datagram::Datagram;
 
 impl Connection<Datagram> {
-    /// The same connection once more, before its ServerHello; `None` if it does not wait for one. What the
-    /// handshake has changed in stores stays with the copy, so that an attempt that fails undoes nothing.
+    /// The same connection once more, before its ServerHello; `None` if it does not wait for one. The
+    /// handshake's changes to stores stay with the copy, so that an attempt that fails undoes nothing.
     pub(crate) fn again(&mut self) -> Option<Self> {
         let Some(Step::Message(state)) = &self.state else { return None };
         let progress = Progress {

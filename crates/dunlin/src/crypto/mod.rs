@@ -75,7 +75,7 @@ impl CryptoProvider {
         check::check(self)
     }
 
-    /// Checks the suites and groups that a profile adds to those of the provider.
+    /// Checks the suites and groups that a profile adds to the provider's.
     pub(crate) fn check_others(
         &self,
         suites: &[&'static Tls13CipherSuite],

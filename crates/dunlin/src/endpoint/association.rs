@@ -50,7 +50,7 @@ pub struct Association {
     pub(super) port: Option<Local>,
     /// Why it has no port of its own, although it was to have one.
     pub(super) lacks_port: Option<NoPort>,
-    /// What a client needs that follows its server to another port.
+    /// The state of a client that follows its server to another port.
     pub(super) following: Option<Box<Following>>,
     /// The host of a client, as the limits count it. It stays if the client moves.
     pub(super) host: Option<Host>,
@@ -154,12 +154,12 @@ impl Association {
             || connection.has_closed() && connection.peer_has_closed()
     }
 
-    /// Whether the handshake is complete and has shown who the peer is.
+    /// Whether the handshake is complete and has proven the peer's identity.
     pub(super) fn is_authenticated(&self) -> bool {
         self.peer().is_some()
     }
 
-    /// Who the peer is, once the handshake is complete and has shown it.
+    /// The peer's identity, once the handshake is complete and has proven it.
     pub(super) fn peer(&self) -> Option<&PeerIdentity> {
         self.connection.negotiated().and_then(|negotiated| negotiated.peer.as_ref())
     }
@@ -170,7 +170,7 @@ impl Association {
         [Some(self.address), old].into_iter().flatten()
     }
 
-    /// Whether this is an association with `peer`, or neither has shown who it is.
+    /// Whether this is an association with `peer`, or neither has proven an identity.
     pub(super) fn is_with(&self, peer: Option<&PeerIdentity>) -> bool {
         match (self.peer(), peer) {
             (Some(own), Some(peer)) => own.is_same(peer),

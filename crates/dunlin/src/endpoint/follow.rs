@@ -41,12 +41,12 @@ const SILENCE: u32 = 4;
 /// authentic records, too.
 const LONGEST: u32 = 4;
 
-/// What usually tells the ServerHellos of two handshakes apart ([`server_hello`]). An attacker can make two
-/// labels of one ServerHello, so the label saves attempts that would fail, but the sender of records compares
-/// the keys.
+/// A label that usually tells the ServerHellos of two handshakes apart ([`server_hello`]). An attacker can
+/// make two labels of one ServerHello, so the label only saves attempts that would fail. The sender of
+/// records compares the keys.
 type HelloName = Vec<u8>;
 
-/// What a client needs to follow its server.
+/// The state of a client that follows its server.
 pub(super) struct Following {
     /// The address that the client has asked.
     welcome: SocketAddr,
@@ -288,8 +288,8 @@ impl Endpoint {
         self.refresh(id);
     }
 
-    /// Goes on with the attempt that has this address. What the present one has to send leaves first. `false`
-    /// if the present one waits for the caller, or if there is no such attempt.
+    /// Goes on with the attempt that has this address. The output of the present one leaves first. `false` if
+    /// the present one waits for the caller, or if there is no such attempt.
     fn turn_to(&mut self, now: Now, id: AssociationId, address: SocketAddr) -> bool {
         self.drain(now, id);
         let Some(association) = self.associations.get_mut(&id) else { return false };

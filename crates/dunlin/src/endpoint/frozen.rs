@@ -45,8 +45,8 @@ impl Endpoint {
     /// # Errors
     /// [`Misuse::EndpointFull`] at a limit of associations; [`Misuse::AddressInUse`] if there is an
     /// association with the address of a peer whose records carry no connection ID. Then the peer gets a
-    /// close_notify and can connect again, unless 256 such datagrams already wait
-    /// for [`Endpoint::poll_transmit`]: a caller that adopts many should transmit in between. Or the connection
+    /// close_notify and can connect again, unless 256 such datagrams already wait for
+    /// [`Endpoint::poll_transmit`]: a caller that adopts many should transmit in between. Or the connection
     /// has failed, or its handshake is not complete.
     pub fn adopt(&mut self, now: Now, connection: DtlsConnection) -> Result<AssociationId, Error> {
         if let Some(error) = connection.error() {

@@ -1,4 +1,4 @@
-//! What an endpoint files of each association: routes, deadlines, its place among those that send, and
+//! An endpoint's index of its associations: routes, deadlines, the queue of associations with output, and
 //! events.
 
 use alloc::collections::{BTreeSet, VecDeque};

@@ -68,7 +68,7 @@ impl Default for EndpointLimits {
 }
 
 /// The number of datagrams that an endpoint has discarded, by reason. [`crate::DtlsConnection::discarded`]
-/// counts those of a connection.
+/// counts the discarded datagrams of a connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct EndpointDiscarded {

@@ -1,8 +1,10 @@
-//! Many associations on one socket: which datagram belongs to which connection, and how many connections there may be.
+//! Many associations on one socket: the connection of each datagram, and the limits on connections.
 //!
-//! [`routes`] finds associations by connection ID and by the peer's address. A ClientHello that no association knows goes to a
-//! connection that is forgotten again unless the client has returned a cookie. [`table`] has the associations by name, [`index`] has what
-//! the endpoint files of each association, and [`frozen`] hands associations over to another process. Associations with a port of their own get it from the pool of [`ports`]; [`follow`] is the client's side of IPC.
+//! [`routes`] finds associations by connection ID and by the peer's address. A ClientHello that no
+//! association knows goes to a connection that is forgotten again unless the client has returned a cookie.
+//! [`table`] has the associations by name, [`index`] has their routes, deadlines and events, and [`frozen`]
+//! hands associations over to another process. Associations with a port of their own get it from the pool of
+//! [`ports`]; [`follow`] is the client's side of IPC.
 
 mod association;
 #[cfg_attr(not(feature = "association-ports"), path = "no_follow.rs")]
@@ -43,48 +45,49 @@ use routes::{Key, Route};
 pub use table::AssociationId;
 use table::{MAX_ASSOCIATIONS, Table};
 
-/// The most datagrams that wait for transmission without an association: demands for cookies, alerts and last words. Beyond it
-/// they are lost, and clients ask again.
+/// The most datagrams that wait for transmission without an association: demands for cookies, alerts and last
+/// words. Beyond it they are lost, and clients ask again.
 const MAX_STRAY: usize = 256;
 
-/// The most waiting events about handshakes that failed at once. [`EndpointDiscarded::failed`] counts all of them.
+/// The most waiting events about handshakes that failed at once; [`EndpointDiscarded::failed`] counts all.
 const MAX_FAILURES: usize = 64;
 
-/// What happened at an endpoint.
+/// An event at an endpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum EndpointEvent {
-    /// A client has begun a handshake. The caller removes the association in the end, even if its handshake fails.
+    /// A client has begun a handshake. The caller removes the association in the end, also after a failure.
     Incoming(AssociationId),
-    /// A client at this address has proven its address, but its handshake failed with its ClientHello. The endpoint keeps nothing of it.
-    /// A client that repeats the ClientHello fails again.
+    /// A client at this address has proven its address, but its handshake failed with its ClientHello. The
+    /// endpoint keeps nothing of it. A client that repeats the ClientHello fails again.
     Failed(SocketAddr, Error),
-    /// The association has perhaps events, data or an error, or was ended ([`Association::ended`]). Changes by [`Endpoint::update`]
-    /// raise no event, unless they end the association.
+    /// The association has perhaps events, data or an error, or was ended ([`Association::ended`]). Changes
+    /// by [`Endpoint::update`] raise no event, unless they end the association.
     Changed(AssociationId),
-    /// The client of an association was to have a port of its own ([`crate::PortScheme`]), but this is why it has none. The association
-    /// is an ordinary one.
+    /// An association has no port of its own ([`crate::PortScheme`]), for this reason. It is an ordinary one.
     NoPort(AssociationId, NoPort),
 }
 
-/// Many DTLS connections on one socket, as client and as server. It does no input or output and has no clock, as a
-/// [`DtlsConnection`].
+/// DTLS connections on one socket, as client and server. Like [`DtlsConnection`], it has no I/O and no clock.
 ///
-/// The caller passes each received datagram to [`Endpoint::receive`], transmits what [`Endpoint::poll_transmit`] returns, and calls
-/// [`Endpoint::handle_timeout`] at the time that [`Endpoint::poll_timeout`] names. [`Endpoint::poll_event`] names the associations
-/// that need attention, and [`Endpoint::update`] gives access to their connections.
+/// The caller passes each received datagram to [`Endpoint::receive`], transmits what
+/// [`Endpoint::poll_transmit`] returns, and calls [`Endpoint::handle_timeout`] at the time that
+/// [`Endpoint::poll_timeout`] names. [`Endpoint::poll_event`] names the associations that need attention, and
+/// [`Endpoint::update`] gives access to their connections.
 ///
-/// * A datagram belongs to the association whose connection ID it has, wherever it comes from; without an ID, to the one with its
-///   sender's address. The configurations say which IDs an association gives ([`ServerConfig::with_connection_ids`],
-///   [`crate::NodeIds`]), and whether an association follows its peer to another address ([`crate::Migration`]).
-/// * A server that demands cookies keeps nothing of a client before it has returned one, apart from a few incomplete ClientHellos
-///   ([`EndpointLimits::partial_hellos`]).
-/// * A ClientHello from the address of an association begins a handshake beside it. Only the end of that handshake supersedes the
-///   association, since anyone can forge the address (RFC 9147 §5.11, RFC 6347 §4.2.8). A client without an identity does not
-///   supersede an association whose peer has one.
-/// * A client gets its place at the end of its handshake. At a limit, another client gives way, or this one is refused ([`crate::places`]).
-/// * Associations without connection IDs can have a port of their own ([`crate::PortScheme`]). Then a datagram belongs to the association
-///   at whose port it has arrived, wherever it comes from.
+/// * A datagram belongs to the association whose connection ID it has, wherever it comes from; without an ID,
+///   to the one with its sender's address. The configurations say which IDs an association gives
+///   ([`ServerConfig::with_connection_ids`], [`crate::NodeIds`]), and whether an association follows its peer
+///   to another address ([`crate::Migration`]).
+/// * A server that demands cookies keeps nothing of a client before it has returned one, apart from a few
+///   incomplete ClientHellos ([`EndpointLimits::partial_hellos`]).
+/// * A ClientHello from the address of an association begins a handshake beside it. Only the end of that
+///   handshake supersedes the association, since anyone can forge the address (RFC 9147 §5.11, RFC 6347
+///   §4.2.8). A client without an identity does not supersede an association whose peer has one.
+/// * A client gets its place at the end of its handshake. At a limit, another client gives way, or this one
+///   is refused ([`crate::places`]).
+/// * Associations without connection IDs can have a port of their own ([`crate::PortScheme`]). Then a
+///   datagram belongs to the association at whose port it has arrived, wherever it comes from.
 ///
 /// # Examples
 /// A client and a server, without a network between them.
@@ -94,7 +97,8 @@ pub enum EndpointEvent {
 ///
 /// use dunlin::auth::{Psk, PskTable};
 /// use dunlin::{
-///     ClientConfig, Endpoint, EndpointEvent, EndpointLimits, Now, Profile, PskSource, ServerAddress, ServerConfig,
+///     ClientConfig, Endpoint, EndpointEvent, EndpointLimits, Now, Profile, PskSource, ServerAddress,
+///     ServerConfig,
 /// };
 ///
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -186,10 +190,10 @@ impl Endpoint {
         }
     }
 
-    /// Sets the configuration for new clients. With `None` the endpoint accepts no more clients. Present associations continue.
+    /// Sets the configuration for new clients. `None` accepts no more clients; present associations continue.
     ///
-    /// A configuration without the cookie keys of the previous one ([`ServerConfig::with_cookie_keys`]) rejects clients that have
-    /// just received a cookie.
+    /// A configuration without the cookie keys of the previous one ([`ServerConfig::with_cookie_keys`])
+    /// rejects clients that have just received a cookie.
     pub fn set_server(&mut self, config: Option<Arc<ServerConfig>>) {
         if config.is_none() {
             self.partial.clear();
@@ -203,13 +207,13 @@ impl Endpoint {
         self.index.idle = limits.idle;
     }
 
-    /// Adds ports to the pool for associations without connection IDs ([`crate::PortScheme`]): each with the number by which the caller
-    /// knows the socket that is bound to it, to the same address as the welcome port and not connected. A datagram from there comes with
-    /// this number in its [`Path`], and [`Transmit::local`] names it.
+    /// Adds ports to the pool for associations without connection IDs ([`crate::PortScheme`]): each with the
+    /// caller's number for its socket, which is bound to the same address as the welcome port and not
+    /// connected. Datagrams from there have this number in their [`Path`], and [`Transmit::local`] names it.
     ///
     /// # Errors
-    /// [`Misuse::Config`] if `ports` is empty, has a port or socket twice or with the number 0, if the pool has too many, or if this build
-    /// lacks association ports ([`crate::PortScheme::AVAILABLE`]).
+    /// [`Misuse::Config`] if `ports` is empty, has a port or socket twice or with the number 0, if the pool
+    /// has too many, or if this build lacks association ports ([`crate::PortScheme::AVAILABLE`]).
     pub fn add_ports(&mut self, ports: impl IntoIterator<Item = (Local, u16)>) -> Result<(), Error> {
         self.pool.add(ports)
     }
@@ -222,9 +226,9 @@ impl Endpoint {
     /// Connects to `server` at the address `peer`.
     ///
     /// # Errors
-    /// [`Misuse::AddressInUse`] if there is an association with this address, or a client that follows its server
-    /// ([`crate::PortScheme::Ipc`]) to another port of the same host and has not completed its handshake; [`Misuse::EndpointFull`] at the limit of associations,
-    /// and the errors of [`DtlsConnection::client`].
+    /// [`Misuse::AddressInUse`] if there is an association with this address, or a client that follows its
+    /// server ([`crate::PortScheme::Ipc`]) on the same host before the end of its handshake;
+    /// [`Misuse::EndpointFull`] at the limit of associations, and the errors of [`DtlsConnection::client`].
     pub fn connect(
         &mut self,
         config: &Arc<ClientConfig>,
@@ -257,13 +261,14 @@ impl Endpoint {
         Ok(id)
     }
 
-    /// Whether the first record of a datagram has a connection ID of an association here. Then [`Endpoint::receive`] gives it to this
-    /// association. A caller with several endpoints or machines asks before it gives a datagram to another one ([`crate::NodeMask`]).
+    /// Whether the first record of a datagram has a connection ID of an association here. Then
+    /// [`Endpoint::receive`] gives it to this association. A caller with several endpoints or machines asks
+    /// before it gives a datagram to another one ([`crate::NodeMask`]).
     pub fn has_id_of(&self, datagram: &[u8]) -> bool {
         self.index.routes.with_id_of(datagram).iter().any(Option::is_some)
     }
 
-    /// Processes a datagram that was received over the path `from`; a caller with a single socket passes the sender's address.
+    /// Processes a datagram received over the path `from`: with a single socket, the sender's address.
     pub fn receive(&mut self, now: Now, from: impl Into<Path>, datagram: &[u8]) {
         self.receive_over(now, from.into().without_flow(), datagram);
     }
@@ -272,7 +277,7 @@ impl Endpoint {
         let from = path.peer;
         match self.pool.user(path.local) {
             Some(Some(id)) => return self.deliver(now, path, id, datagram),
-            // Nobody at a port of the pool answers a stranger.
+            // A port of the pool does not answer strangers.
             Some(None) => return self.pool.counts.stray += 1,
             None => {}
         }
@@ -290,7 +295,7 @@ impl Endpoint {
         {
             self.begin(now, path, datagram, hello);
             if hello.random.is_none() {
-                // It does not say to which ClientHello it belongs. Perhaps a client repeats that of its handshake.
+                // It may also belong to the ClientHello of a half-open handshake, which the client repeats.
                 let is_half_open =
                     |id: &AssociationId| self.associations.get(id).is_some_and(|a| a.is_half_open);
                 let half_open = route.next.map(|id| id.filter(is_half_open));
@@ -315,14 +320,15 @@ impl Endpoint {
         }
     }
 
-    /// Whether answers to strangers wait for [`Endpoint::poll_transmit`]. Each has cost more than a record of an association. In a flood of
-    /// ClientHellos, a caller sends them and does its other work before it receives more.
+    /// Whether answers to strangers wait for [`Endpoint::poll_transmit`]. Each has cost more than a record of
+    /// an association. In a flood of ClientHellos, a caller sends them and does its other work before it
+    /// receives more.
     pub fn answers_strangers(&self) -> bool {
         !self.stray.is_empty()
     }
 
-    /// Takes the next datagram to transmit. Call it until it returns `None`, and then ask for [`Endpoint::poll_timeout`].
-    /// Associations take turns, so that one with much output does not delay the others.
+    /// Takes the next datagram to transmit. Call it until it returns `None`, then call
+    /// [`Endpoint::poll_timeout`]. Associations take turns, so much output of one does not delay the others.
     pub fn poll_transmit(&mut self, now: Now) -> Option<Transmit> {
         if let Some(transmit) = self.stray.pop_front() {
             return Some(transmit);
@@ -405,8 +411,7 @@ impl Endpoint {
         self.associations.get(&id)
     }
 
-    /// Calls `f` with the connection of an association, and then takes note of what it changed. `None` if the association was
-    /// removed.
+    /// Calls `f` with the connection of an association, then notes its changes. `None` if it was removed.
     ///
     /// Do not transmit what the connection has to send: [`Endpoint::poll_transmit`] returns it.
     pub fn update<R>(&mut self, id: AssociationId, f: impl FnOnce(&mut DtlsConnection) -> R) -> Option<R> {
@@ -460,7 +465,7 @@ impl Endpoint {
         self.discarded
     }
 
-    /// Whether a ClientHello begins a new handshake. One with the random of an association is a retransmission.
+    /// Whether a ClientHello begins a new handshake. The random of an association marks a retransmission.
     fn is_new(&self, route: Route, from: SocketAddr, hello: Hello) -> bool {
         let mut associations = route.ids().filter_map(|id| self.associations.get(&id));
         match hello.random {
@@ -470,8 +475,8 @@ impl Endpoint {
         }
     }
 
-    /// Sets a function that says, by the address of its sender, whether to discard the ClientHello of a new client without an answer. The
-    /// address may be forged. Associations go on.
+    /// Sets a function that says, by the address of its sender, whether to discard the ClientHello of a new
+    /// client without an answer. The address may be forged. Associations go on.
     pub fn set_refusal(&mut self, is_refused: impl Fn(SocketAddr) -> bool + Send + Sync + 'static) {
         self.is_refused = Some(Box::new(is_refused));
     }
@@ -523,7 +528,7 @@ impl Endpoint {
         }
     }
 
-    /// Whether there is room for another handshake. It takes the place of an older one, which stays until the caller removes it.
+    /// Whether there is room for a handshake. An older one gives way, but stays until the caller removes it.
     fn has_room(&self) -> bool {
         let limits = &self.limits;
         let handshakes = limits.half_open.min(limits.half_open_per_host);
@@ -557,8 +562,9 @@ impl Endpoint {
             self.discarded.full += 1;
             return;
         }
-        // A client that begins anew leaves its unfinished handshake. But an attacker who sees the demand for a cookie can begin one in the
-        // client's name, so the oldest handshake stays until one is complete (RFC 9147 §5.11 protects complete ones).
+        // A client that begins anew leaves its unfinished handshake. But an attacker who sees the demand for
+        // a cookie can begin one in the client's name, so the oldest handshake stays until one is complete
+        // (RFC 9147 §5.11 protects complete ones).
         if let [_, Some(newer)] = self.index.routes.get(from).next {
             self.end(newer, Ended::Superseded);
         }
@@ -597,8 +603,8 @@ impl Endpoint {
         Some((self.associations.numbered(number)?, limit))
     }
 
-    /// Keeps an incomplete ClientHello. If there are too many, drops the one of which the fewest bytes have arrived, among the older half:
-    /// small forged fragments flush each other, and no forger can keep later clients out.
+    /// Keeps an incomplete ClientHello. If there are too many, drops the one with the fewest received bytes,
+    /// among the older half: small forged fragments flush each other, and no forger keeps later clients out.
     fn keep_part(&mut self, from: SocketAddr, connection: Box<DtlsConnection>, received: u64) {
         let number = self.partial_begun;
         self.partial_begun += 1;
@@ -635,7 +641,7 @@ impl Endpoint {
         }
     }
 
-    /// Takes note of what a server's connection needs of the pool.
+    /// Takes note of the claim of a server's connection on the pool.
     fn check_port(&mut self, id: AssociationId) {
         let Some(association) = self.associations.get_mut(&id) else { return };
         let claim = association.connection.port_claim();
@@ -686,13 +692,13 @@ impl Endpoint {
         if association.has_ended() {
             return;
         }
-        // RFC 9147 §5.11 ends the previous association "to avoid confusion". Connection IDs and ports exclude that: a NAT may have given the address
-        // of a sleeping peer to another one.
+        // RFC 9147 §5.11 ends the previous association "to avoid confusion". Connection IDs and ports exclude
+        // that: a NAT may have given the address of a sleeping peer to another one.
         let previous = self.index.routes.get(address).live.filter(|id| {
             let previous = self.associations.get(id);
             !previous.is_some_and(|previous| previous.is_found_anywhere() && !previous.is_with(peer.as_ref()))
         });
-        // RFC 9147 §5.11: an attacker that receives at the address must not end the association of a peer that has proven more.
+        // RFC 9147 §5.11: an attacker at the address must not end an association whose peer has proven more.
         if !is_authenticated
             && let Some(previous) = previous.and_then(|id| self.associations.get(&id))
             && previous.is_authenticated()
@@ -700,8 +706,8 @@ impl Endpoint {
             self.end(id, Ended::Anonymous);
             return;
         }
-        // RFC 6347 §4.2.8: after the client's Finished, the server abandons the previous association. The other handshake at the address
-        // is one that the client has left, or that somebody else has begun.
+        // RFC 6347 §4.2.8: after the client's Finished, the server abandons the previous association. The
+        // other handshake at the address is one that the client has left, or that an attacker has begun.
         let others = self.index.routes.get(address).next;
         self.index.routes.set(address, Route { live: Some(id), ..Route::default() });
         for other in others.into_iter().flatten().filter(|other| *other != id).chain(previous) {
@@ -727,8 +733,8 @@ impl Endpoint {
         Ok(())
     }
 
-    /// Gives the association of a client its place, whatever the limits. Returns the number of the place, and the time in milliseconds;
-    /// `None` for a server's association, which has no place.
+    /// Gives the association of a client its place, whatever the limits. Returns the number of the place, and
+    /// the time in milliseconds; `None` for a server's association, which has no place.
     fn enter(&mut self, id: AssociationId) -> Option<(u32, i64)> {
         let association = self.associations.get_mut(&id)?;
         let host = association.host?;
@@ -751,7 +757,7 @@ impl Endpoint {
         }
     }
 
-    /// Ends an association. Its last words leave with the next output, except in favour of a newer association with the same peer.
+    /// Ends an association. Its last words leave with the next output, unless a newer one has the same peer.
     fn end(&mut self, id: AssociationId, reason: Ended) {
         self.stop_following(id);
         self.release_port(id);

@@ -6,7 +6,7 @@ use super::{Context, Extension};
 use crate::error::{Error, Malformed};
 use crate::wire::{ExtensionType, Reader, What, Writer};
 
-/// A way to another port. An offer has the bits of several, an answer that of one.
+/// A way to another port. An offer has the bits of several ways, an answer the bit of one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PortMode {
     /// Implicit port communication: the server has answered from its new port.

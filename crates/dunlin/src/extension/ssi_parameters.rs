@@ -14,7 +14,7 @@ const VC: u8 = 2;
 
 #[derive(Clone)]
 pub(crate) struct SsiParameters {
-    /// What the peer shall send: a credential, a bare identifier, or a certificate.
+    /// The type of identity that the peer shall send: a credential, a bare identifier, or a certificate.
     pub(crate) asks_for: CertificateType,
     /// The methods that the sender resolves. Empty if it asks for a certificate.
     pub(crate) did_methods: Vec<DidMethod>,

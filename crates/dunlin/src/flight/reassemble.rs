@@ -74,7 +74,7 @@ struct Fragment<'a> {
     is_read: bool,
 }
 
-/// Who can have sent a record.
+/// The possible senders of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Origin {
     /// Only the peer.
@@ -91,8 +91,8 @@ pub(crate) struct Terms<'a> {
     /// spans a change of keys (RFC 8446 §5.1), and the peer sends no message with the previous keys after a
     /// KeyUpdate (draft-ietf-tls-rfc9147bis §8).
     pub(crate) is_present: bool,
-    /// What this side can still read of messages of a type. `None` during the handshake, whose flights may
-    /// arrive in any order.
+    /// The part of a message that this side can still read, by the type of the message. `None` during the
+    /// handshake, whose flights may arrive in any order.
     pub(crate) established: Option<&'a dyn Fn(HandshakeType) -> Reading>,
 }
 
@@ -264,8 +264,8 @@ impl Reassembler {
         }
     }
 
-    /// Drops the message of which the fewest bytes have arrived, except that of `fragment`, which is `at`
-    /// places after the next one, and those before it. `false` if there is none.
+    /// Drops the message with the fewest received bytes, except the message of `fragment`, which is `at`
+    /// places after the next one, and the messages before it. `false` if there is none.
     fn evict_least(&mut self, at: usize, fragment: &Fragment<'_>) -> bool {
         let slots = self.messages.iter().enumerate().skip(at);
         let rivals = slots.flat_map(|(place, rivals)| {

@@ -6,14 +6,14 @@ use core::time::Duration;
 use crate::settings::Retransmission;
 use crate::time::Instant;
 
-/// What a connection does at a deadline.
+/// The action of a connection at a deadline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Timer {
     /// It gives up. This timer comes first, because nothing is sent when it expires together with another.
     GiveUp,
     /// It retransmits the messages that the peer has not acknowledged (RFC 9147 §5.8).
     Retransmit,
-    /// It acknowledges a flight of which only a part arrived (RFC 9147 §7.1).
+    /// It acknowledges a partly received flight (RFC 9147 §7.1).
     Acknowledge,
     /// It sends the next challenge to an address of the peer, or ends the check (RFC 9853 §5.5).
     CheckPath,

@@ -1,4 +1,4 @@
-//! What a handshake changes in stores outside its connection. The connection later confirms or undoes these
+//! A handshake's changes to stores outside its connection. The connection later confirms or undoes these
 //! changes.
 
 use crate::sync::Arc;

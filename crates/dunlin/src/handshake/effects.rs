@@ -25,7 +25,7 @@ const MAX_WARNINGS: u32 = 4;
 /// The most message sizes in the list. No handshake has more messages; later ones are not recorded.
 const MAX_NOTED: usize = 32;
 
-/// What a handshake returns besides its messages and keys.
+/// The output of a handshake besides its messages and keys.
 #[derive(Default)]
 pub(crate) struct Effects {
     pub(crate) events: VecDeque<Event>,

@@ -54,7 +54,7 @@ pub(crate) struct Cx<'a> {
     pub(crate) now: Now,
     pub(crate) emitter: &'a mut dyn Emitter,
     pub(crate) effects: &'a mut Effects,
-    /// What this handshake has agreed on so far.
+    /// The parameters that this handshake has negotiated so far.
     pub(crate) draft: &'a mut Box<Negotiated>,
     pub(crate) commit: &'a mut Commit,
     pub(crate) progress: &'a mut Progress,

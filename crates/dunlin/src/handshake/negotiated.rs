@@ -34,7 +34,7 @@ pub enum HandshakeKind {
     Resumed,
 }
 
-/// What the client and the server have negotiated.
+/// The parameters that the client and the server have negotiated.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct Negotiated {
@@ -82,7 +82,7 @@ pub struct Negotiated {
     pub peer_certificate_compression: Option<CertificateCompressionAlgorithm>,
     /// The outcome of this side's handshake cache. [`Self::kind`] says which certificates were omitted.
     pub cache: CacheOutcome,
-    /// What a client's cache knew about the server before the handshake.
+    /// The state of the server's entry in a client's cache before the handshake.
     pub known_server: Known,
     /// Whether the client offered a ticket for its own certificate. If it still had to send that certificate,
     /// the server does not know the ticket or can no longer use its entry.

@@ -32,7 +32,7 @@ pub(crate) struct Traffic {
 /// RFC 9846 §4.7.3: a sender makes at most 2^48 - 1 key updates.
 const MAX_KEY_UPDATES: u64 = (1 << 48) - 1;
 
-/// What this side does with a received ticket.
+/// This side's reaction to a received ticket.
 pub(crate) enum OnTicket {
     /// A server rejects it: only servers send tickets.
     Refuse,
@@ -41,7 +41,7 @@ pub(crate) enum OnTicket {
     Keep(Box<TicketIntake>),
 }
 
-/// What a client needs to keep a ticket, besides the result of the handshake.
+/// The parameters with which a client stores a ticket, besides the result of the handshake.
 pub(crate) struct TicketIntake {
     pub(crate) secret: ResumptionSecret,
     pub(crate) store: Arc<dyn ClientSessions>,

@@ -12,7 +12,7 @@ use crate::schedule::tls12::VerifyData;
 use crate::schedule::tls13::Exporter;
 use crate::wire::{ContentType, What};
 
-/// What the application may send before the handshake is complete.
+/// The data that the application may send before the handshake is complete.
 #[derive(Default)]
 pub(crate) enum Sending {
     /// Nothing.

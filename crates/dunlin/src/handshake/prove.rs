@@ -19,14 +19,14 @@ use crate::wire::{CertificateCompressionAlgorithm, HandshakeType, What};
 /// The continuation after this side has sent its proof.
 pub(crate) type Then = Box<dyn FnOnce(&mut Cx<'_>, Transcript) -> Result<Step, Error> + Send + Sync>;
 
-/// What the peer supports in a Certificate message.
+/// The features of a Certificate message that the peer supports.
 #[derive(Default)]
 pub(crate) struct Reads {
     /// The compression algorithms that the peer accepts.
     pub(crate) compressions: Vec<CertificateCompressionAlgorithm>,
     /// Whether the peer accepts an OCSP response.
     pub(crate) ocsp: bool,
-    /// What the peer accepts beside a decentralised identity.
+    /// The staples that the peer accepts beside a decentralised identity.
     pub(crate) staples: AcceptedStaples,
     /// Sends a decentralised identity in messages of its own, if the peer asks for one.
     pub(super) present: Option<ssi::Present>,

@@ -49,7 +49,8 @@ pub enum Question {
     /// use dunlin::auth::Psk;
     /// use dunlin::{Answer, Error, Event, Now, PskSource, Question, ServerConfig, TlsConnection};
     ///
-    /// // The configuration has `with_psks(PskSource::Ask)`. Waiting for `look_up` blocks no other connection.
+    /// // The configuration has `with_psks(PskSource::Ask)`. Waiting for `look_up` blocks no other
+    /// // connection.
     /// async fn answer_all(
     ///     connection: &mut TlsConnection,
     ///     now: Now,
@@ -216,7 +217,7 @@ impl From<Result<Arc<ServerConfig>, PeerIncompatible>> for Answer {
     }
 }
 
-/// What a ClientHello says about its client. These are hints: the client is not authenticated yet.
+/// The content of a ClientHello. It only gives hints about the client, which is not authenticated yet.
 #[derive(Clone, Debug, Default)]
 pub struct ClientHelloInfo {
     /// The host name in server_name.
@@ -229,7 +230,7 @@ pub struct ClientHelloInfo {
     pub cipher_suites: Vec<CipherSuite>,
     /// Groups offered, in order of preference.
     pub groups: Vec<NamedGroup>,
-    /// Groups of which the client sends a share in TLS 1.3. After a HelloRetryRequest that has selected no
+    /// Groups for which the client sends a share in TLS 1.3. After a HelloRetryRequest that has selected no
     /// group, the client keeps its shares (RFC 8446 §4.1.2), and the configuration must support one of them.
     pub shares: Box<[NamedGroup]>,
     /// Signature schemes that the client verifies, in order of preference.
@@ -267,7 +268,7 @@ pub struct ClientHelloInfo {
 pub struct RetryChoice {
     /// The cipher suite, to which the handshake keeps (RFC 8446 §4.1.4).
     pub suite: CipherSuite,
-    /// The group of which the client shall send a share. `None` if it keeps its shares.
+    /// The group for which the client shall send a share. `None` if it keeps its shares.
     pub group: Option<NamedGroup>,
 }
 

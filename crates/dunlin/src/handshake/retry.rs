@@ -21,7 +21,7 @@ const CLOCK_SKEW: u32 = 5;
 /// The length to which a cookie truncates digests and its tag, in bytes.
 const TRUNCATED: usize = 16;
 
-/// What a server remembers of the first ClientHello when the second arrives.
+/// The state after the first ClientHello, as the server has it when the second arrives.
 #[derive(Clone)]
 pub(crate) struct Retry {
     pub(crate) cipher_suite: CipherSuite,
@@ -143,7 +143,7 @@ fn seconds(now: Now) -> u32 {
     (now.unix_ms / 1000) as u32
 }
 
-/// The time at which a server wrote a cookie, of which the cookie has the low 8 bits; `None` if the cookie is
+/// The time at which a server wrote a cookie. The cookie has the low 8 bits of it; `None` if the cookie is
 /// too old. The HMAC covers all bits, so a cookie does not become valid again.
 fn written(now: Now, low: u8) -> Option<u32> {
     const { assert!(COOKIE_LIFETIME + CLOCK_SKEW < 1 << 8) };

@@ -138,15 +138,15 @@ pub struct ServerConfig {
     pub(crate) choose_profile: bool,
     /// Whether connections end when their handshake is complete.
     pub(crate) handshake_only: bool,
-    /// The ranks of the server's profiles, if it chooses one by who the client is.
+    /// The ranks of the server's profiles, if it chooses one by the client's identity.
     pub(crate) ranks: Option<Ranks>,
     /// The other configurations of the server, the highest rank first, in the one with which connections
     /// begin.
     pub(crate) others: Vec<Arc<Self>>,
-    /// What a HelloRetryRequest names over datagrams, if the caller chooses it.
+    /// The caller's choice of the suite and the group of a HelloRetryRequest over datagrams, if it makes one.
     pub(crate) retry_choice: Option<Arc<dyn ChooseRetry>>,
-    /// Whether a renegotiation to this profile shows its own certificate, and not again that of the first
-    /// handshake.
+    /// Whether a renegotiation to this profile shows its own certificate, and not again the certificate of
+    /// the first handshake.
     pub(crate) changes_certificate: bool,
     /// The configuration of the profile, if this one is only for a renegotiation to it.
     pub(crate) in_place_of: Option<Arc<Self>>,
@@ -184,7 +184,7 @@ impl ServerConfig {
         self.profile.provider.suite(id).or_else(others)
     }
 
-    /// Whether the server can mark tickets with a suite of which `other` knows nothing.
+    /// Whether the server can mark tickets with a suite that `other` does not know.
     pub(crate) fn has_suites_beyond(&self, other: &Self) -> bool {
         let mut suites = self.profile.provider.cipher_suites.iter().chain(&self.other_suites);
         suites.any(|suite| other.suite_of_marks(suite.id).is_none())

@@ -6,7 +6,7 @@ use crate::protocol::Side;
 use crate::wire::HandshakeType;
 
 /// The content that `signer` signs in a message of this type: a preamble that no other protocol and no other
-/// message uses, followed by the transcript hash. The preamble of DIDVerify is that of the public
+/// message uses, followed by the transcript hash. The preamble of DIDVerify is taken from the public
 /// implementation; the paper prints another one.
 pub(crate) fn content(typ: HandshakeType, signer: Side, transcript_hash: &[u8]) -> Vec<u8> {
     let context: &[u8] = match (signer, typ) {

@@ -32,9 +32,9 @@ use crate::wire::{CertificateType, DidMethod, HandshakeType, What};
 /// The steps of a side that uses these messages. Only such configurations point to them, so other programs do
 /// not link them.
 pub(crate) struct SsiSteps {
-    /// What a client asks of its server.
+    /// Returns the ssi_parameters that a client sends.
     pub(super) ask: fn(&ProfileSettings) -> Option<SsiParameters>,
-    /// Writes what a client asks into its ClientHello.
+    /// Writes a client's ssi_parameters into its ClientHello.
     pub(super) offer: OfferStep,
     /// Adds to a server's demands the identity for which the client asks.
     pub(super) demand: fn(&ProfileSettings, &ClientHello, &mut Demands) -> Result<(), Error>,
@@ -94,13 +94,15 @@ pub(super) fn present(
     }
 }
 
-/// What this side has asked for. It accepts nothing else, except a certificate that it trusts.
+/// The identity that this side has asked for. This side accepts nothing else, except a certificate that it
+/// trusts.
 pub(super) struct Asked {
     /// A verifiable credential, or a bare identifier.
     pub(super) typ: CertificateType,
-    /// The methods that this side has named, for a bare identifier. The verifier finds that of a credential.
+    /// The methods that this side has named, for a bare identifier. The verifier finds the method of a
+    /// credential.
     pub(super) did_methods: Vec<DidMethod>,
-    /// What may come beside the identity.
+    /// The staples that may come beside the identity.
     pub(super) staples: AcceptedStaples,
     /// Whether this side shows no certificate that the peer may have cached.
     pub(super) is_only: bool,

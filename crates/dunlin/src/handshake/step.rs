@@ -1,4 +1,5 @@
-//! What a handshake waits for: a message from the peer, an answer from the caller, or nothing.
+//! The states of a handshake. A state waits for a message from the peer, an answer from the caller, or
+//! nothing.
 
 use alloc::boxed::Box;
 
@@ -83,9 +84,9 @@ pub(crate) trait ExpectMessage: Send + Sync {
         !hellos.contains(&message.typ)
     }
 
-    /// What it reads of messages of this type. States after the handshake refuse others by their header,
-    /// since an association keeps what it will read. During the handshake, each state refuses the whole
-    /// message.
+    /// The part of a message of this type that the state reads. States after the handshake refuse other
+    /// messages by their header, since an association keeps every message that it will read. During the
+    /// handshake, each state refuses the whole message.
     fn reading(&self, _protocol: Protocol, typ: HandshakeType) -> Reading {
         Reading::Body(message::limit(typ))
     }

@@ -1,4 +1,5 @@
-//! What the TLS 1.2 client and server share, and the one table through which other modules reach them.
+//! Definitions that the TLS 1.2 client and server share, and the one table through which other modules reach
+//! them.
 
 use crate::sync::Arc;
 use alloc::boxed::Box;
@@ -121,7 +122,7 @@ pub(super) fn send_finished(
     Ok(value)
 }
 
-/// What a renegotiation needs of the previous handshake.
+/// The state of the previous handshake that a renegotiation needs.
 #[derive(Clone, Copy)]
 pub(crate) struct Previous {
     pub(crate) finisheds: Finisheds,

@@ -47,7 +47,8 @@ pub(crate) struct ExpectCertificate {
     pub(crate) optional: bool,
     /// The extensions that may come with the certificate, since this side requested them.
     pub(crate) staples: Vec<ExtensionType>,
-    /// The peer to whom an abbreviated Certificate refers. `None` if the two sides agreed on no abbreviation.
+    /// The peer to which an abbreviated Certificate refers. `None` if the two sides agreed on no
+    /// abbreviation.
     pub(crate) cached: Option<Box<CachedPeer>>,
     pub(crate) then: Then,
 }

@@ -16,7 +16,7 @@ const MAX_ENTRIES: usize = 64;
 /// The longest verifiable credential, in bytes. Its claims fit, but no collection of them.
 pub(crate) const MAX_VERIFIABLE_CREDENTIAL: usize = 16 * 1024;
 
-/// What comes with the first entry, as the receiver has requested.
+/// The staples of the first entry, as the receiver has requested.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Staples {
     /// An OCSP response in DER.
@@ -127,8 +127,8 @@ impl<'a> Certificate<'a> {
         entries.fold(HEADER_LEN + 3, |len, entry| len + frame + entry.len())
     }
 
-    /// The bytes that abbreviation saves in TLS 1.3: the length of a message with these entries minus that of
-    /// an abbreviated one, which has one empty entry.
+    /// The bytes that abbreviation saves in TLS 1.3: the length of a message with these entries minus the
+    /// length of an abbreviated one, which has one empty entry.
     pub(crate) fn beyond_abbreviated<'e>(entries: impl Iterator<Item = &'e [u8]>) -> usize {
         // RFC 8446 §4.4.2: the length fields of cert_data and of the extensions.
         const FRAME: usize = 3 + 2;

@@ -89,7 +89,7 @@ pub(crate) fn above(typ: HandshakeType, max: usize) -> Malformed {
     Malformed::AboveLimit { what: What::Message(typ), max, unit: Unit::Bytes }
 }
 
-/// What a state reads of the messages of one type.
+/// The part that a state reads of the messages of one type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reading {
     /// It refuses them.

@@ -28,8 +28,8 @@ const MIN_SHARE: usize = 2;
 /// of them, and more than two. Then one of the network with the most gives way, there one of the host with
 /// the most, and there the oldest. (An IPv4 address is a network of its own.) So a flood displaces its own
 /// handshakes, from however many addresses of one site it comes; and a flood from many sites does not
-/// displace those of a site with a few clients before their turn. Of several networks or hosts with as many,
-/// the one with the oldest handshake counts.
+/// displace the handshakes of a site with a few clients before their turn. Of several networks or hosts with
+/// as many, the one with the oldest handshake counts.
 #[derive(Debug, Default)]
 pub struct Handshakes {
     /// The numbers of all handshakes, the oldest first.

@@ -56,7 +56,7 @@ impl Server {
         Ok((number, gone))
     }
 
-    /// The number of a client that nobody gives way to.
+    /// Adds a client to which no other client gives way. Returns its number.
     fn fill(&mut self, address: &str, identity: Option<u64>, limits: &PlaceLimits) -> u32 {
         let (number, gone) = self.come(address, identity, limits).unwrap();
         assert_eq!(gone, None);
@@ -72,7 +72,7 @@ impl Server {
         self.present[&number].2.set(self.now);
     }
 
-    /// Who gives way to this client, and why.
+    /// The client that gives way to this one, and the reason.
     fn gone(&mut self, address: &str, identity: Option<u64>) -> Result<Option<(u32, GivesWay)>, PlaceLimit> {
         self.come(address, identity, &LIMITS).map(|(_, gone)| gone)
     }
@@ -165,7 +165,7 @@ fn clients_without_an_identity_give_way_to_each_other_by_share_and_silence() {
     assert!(server.present.contains_key(&first[2]), "it was heard a moment ago");
 }
 
-/// The share of a site with many IPv6 hosts is that of one host.
+/// A site with many IPv6 hosts has the share of one host.
 #[test]
 fn a_site_with_many_hosts_has_the_share_of_one() {
     let mut server = Server::default();
@@ -294,8 +294,8 @@ impl Counted {
     }
 }
 
-/// A host fills its places beside those of its network, and every client sends something before another one
-/// comes.
+/// A host fills its places beside the places of its network, and every client sends something before another
+/// one comes.
 #[test]
 fn a_newcomer_costs_little_however_many_clients_were_heard() {
     let (mut places, mut clients) = (Places::new(), Counted::new());

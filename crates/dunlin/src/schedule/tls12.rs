@@ -2,9 +2,11 @@
 //! with one PRF.
 //!
 //! ```text
-//! premaster secret ── PRF("extended master secret", session hash) = MasterSecret ── PRF("key expansion") = keys
-//!                                                                               ├── PRF("… finished") = Finished
-//!                                                                               └── PRF(label) = exporter
+//! premaster secret
+//! └── PRF("extended master secret", session hash) = MasterSecret
+//!     ├── PRF("key expansion") = keys
+//!     ├── PRF("… finished") = Finished
+//!     └── PRF(label) = exporter
 //! ```
 
 use alloc::boxed::Box;

@@ -34,7 +34,7 @@ impl HelloTranscript {
     }
 }
 
-/// What the transcripts of all versions have in common.
+/// The common operations of the transcripts of all versions.
 pub(crate) trait Running {
     /// Adds a whole message that this side sends, header included. `number` returns its number.
     fn sent(&mut self, message: &[u8], number: impl FnOnce() -> u16);

@@ -19,8 +19,8 @@ pub enum PathCheck {
 /// Whether and how a connection with connection IDs follows a peer whose address changes (RFC 9146 §6).
 ///
 /// By default both sides of a connection check a new address by the enhanced return routability check of
-/// RFC 9853. They negotiate it together with connection IDs. Towards a peer that does not know it, the address
-/// stays.
+/// RFC 9853. They negotiate it together with connection IDs. Towards a peer that does not know it, the
+/// address stays.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Migration {
     pub(crate) check: Option<PathCheck>,
@@ -71,9 +71,9 @@ impl Migration {
     /// An association with a port of its own ([`crate::PortScheme`]) has no checks, so it follows its peer to
     /// another host only with `true`.
     ///
-    /// With `true`, whoever can forward a record of the peer faster than the network, or under another
-    /// address, gets what this side sends, until the next newer record comes from the true address. The
-    /// records stay secret, but they may flood a victim or get lost (RFC 9146 §6).
+    /// With `true`, an attacker that can forward a record of the peer faster than the network, or under
+    /// another address, gets what this side sends, until the next newer record comes from the true address.
+    /// The records stay secret, but they may flood a victim or get lost (RFC 9146 §6).
     #[must_use]
     pub const fn with_unchecked(mut self, on: bool) -> Self {
         self.is_unchecked_allowed = on;

@@ -1,4 +1,4 @@
-//! Connection IDs that name their node to those who share a key, and to nobody else.
+//! Connection IDs that name their node only to the holders of a shared key.
 
 use crate::sync::Arc;
 use alloc::boxed::Box;
@@ -66,7 +66,7 @@ impl NodeMask {
         Ok(Self { key: key.into() })
     }
 
-    /// What issues the IDs of the node with this number.
+    /// The issuer of the IDs of the node with this number.
     pub fn ids(&self, node: u16, random: Arc<dyn SecureRandom>) -> MaskedNodeIds {
         MaskedNodeIds { node, mask: self.clone(), random }
     }
@@ -91,7 +91,7 @@ impl fmt::Debug for NodeMask {
     }
 }
 
-/// Issues connection IDs that name a node to those who have its [`NodeMask`].
+/// Issues connection IDs that name a node to the holders of its [`NodeMask`].
 #[derive(Clone)]
 pub struct MaskedNodeIds {
     node: u16,

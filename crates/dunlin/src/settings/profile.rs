@@ -43,9 +43,9 @@ pub(crate) struct ProfileSettings {
     pub(crate) x509_details: Option<ReadDetails>,
     /// Whether decentralised identities travel in messages of their own.
     pub(crate) ssi: SsiMessages,
-    /// The peer's certificate types, if they differ from those of the trust settings.
+    /// The peer's certificate types, if they differ from the types of the trust settings.
     pub(crate) peer_types: Option<Vec<CertificateType>>,
-    /// This side's certificate types, if they differ from those of the credentials.
+    /// This side's certificate types, if they differ from the types of the credentials.
     pub(crate) own_types: Option<Vec<CertificateType>>,
     pub(crate) decompressors: Vec<&'static dyn CertificateDecompressor>,
     /// The compressed Certificate messages.

@@ -51,7 +51,8 @@ pub(crate) trait Offered: Send + Sync {
     #[cfg(feature = "association-ports")]
     fn again(&self) -> Box<dyn Offered>;
 
-    /// What the server accepted. `None` if this handshake uses nothing of the cache and will store nothing.
+    /// The use of the cache that the server accepted. `None` if this handshake uses nothing of the cache and
+    /// will store nothing.
     fn answered(
         self: Box<Self>,
         extensions: &Extensions<'_>,
@@ -74,7 +75,7 @@ pub(crate) trait Agreed: Send + Sync {
     /// Otherwise notes the full request, so that the client can keep it.
     fn certificate_request(&mut self, message: &Message) -> Option<(Message, Fingerprint, Form)>;
 
-    /// Records what vouches for the server, which has authenticated.
+    /// Records the evidence for the server, which has authenticated.
     fn server_proven(&mut self, vouched: Option<Vouched>);
 
     /// Records which credential this client uses, if any. Returns the fingerprint of its Certificate if the
@@ -325,7 +326,7 @@ struct InUse {
     is_used: bool,
     /// The cached server, if it may abbreviate its Certificate.
     server: Option<Box<CachedPeer>>,
-    /// What vouches for the server, after it has authenticated.
+    /// The evidence for the server, after it has authenticated.
     vouched: Option<Vouched>,
     /// The server's CertificateRequest, if it may abbreviate that.
     request: Option<CachedRequest>,

@@ -31,7 +31,7 @@ pub(crate) struct EarlyDataSteps {
     pub(in crate::handshake) put: fn(&mut ExtensionsWriter),
     /// After the first ClientHello, lets the application send early data under its own keys.
     pub(super) open: fn(&mut Cx<'_>, &EarlyOffer, &Offer, &HelloTranscript) -> Result<(), Error>,
-    /// The server accepted early data: checks that the negotiated parameters are those of the session.
+    /// The server accepted early data: checks that the negotiated parameters are the session's.
     pub(in crate::handshake) accept: fn(&mut Cx<'_>, &EarlyOffer, CipherSuite) -> Result<(), Error>,
     /// Ends early data after the server's Finished was verified (RFC 8446 §4.5).
     pub(super) end: fn(&mut Cx<'_>, &mut Transcript) -> Result<(), Error>,

@@ -29,7 +29,7 @@ use crate::resume::{ClientSession, SessionKey};
 use crate::schedule::{HelloTranscript, Transcript};
 use crate::wire::{ExtensionType, HandshakeType, What};
 
-/// What this client offered, until the ServerHello answers it.
+/// This client's offer, until the ServerHello answers it.
 pub(crate) struct Offer {
     pub(in crate::handshake) terms: Terms,
     pub(super) random: [u8; 32],
@@ -51,7 +51,7 @@ pub(crate) struct Offer {
 pub(crate) struct Terms {
     pub(in crate::handshake) config: Arc<ClientConfig>,
     pub(in crate::handshake) server: ServerAddress,
-    /// What this client asks of the server's credential. Every ClientHello asks the same.
+    /// This client's requirements for the server's credential, the same in every ClientHello.
     pub(in crate::handshake) asks: Arc<Asks>,
     /// The types of the extensions in the latest ClientHello.
     pub(in crate::handshake) offered: Vec<ExtensionType>,

@@ -78,11 +78,11 @@ struct Handshake {
     suite: &'static Tls12CipherSuite,
     randoms: Randoms,
     transcript: Tls12Transcript,
-    /// What the client needs to keep a session.
+    /// The session that the client may store.
     sessions: Sessions,
 }
 
-/// What a client needs to keep a session.
+/// The session that a client may store: a new one, or the one that it resumes.
 struct Sessions {
     /// The server's session ID, or its ticket.
     new: Option<ClientTicket>,

@@ -1,5 +1,5 @@
-//! What a client asks of its server's credential. It asks its verifiers once, because a second ClientHello
-//! repeats the first (RFC 8446 §4.1.2), although what they know may change in between.
+//! A client's requirements for its server's credential. The client asks its verifiers once, because a second
+//! ClientHello repeats the first (RFC 8446 §4.1.2), although the verifiers' knowledge may change in between.
 
 use alloc::vec::Vec;
 
@@ -8,14 +8,15 @@ use crate::extension::ssi_parameters::SsiParameters;
 use crate::handshake::setup::ClientConfig;
 use crate::wire::{CertificateType, DidMethod};
 
-/// What a client asks of its server's credential, in every ClientHello of a handshake.
+/// A client's requirements for its server's credential, the same in every ClientHello of a handshake.
 pub(crate) struct Asks {
     /// The names of the client's trust anchors.
     pub(crate) authorities: Vec<Vec<u8>>,
     /// The methods of identifiers that the client resolves for a verifiable credential in a Certificate.
     /// Empty if it accepts none there.
     pub(crate) did_methods: Vec<DidMethod>,
-    /// What the client accepts beside a decentralised identity. Nothing if it accepts no such identity.
+    /// The staples that the client accepts beside a decentralised identity. Empty if it accepts no such
+    /// identity.
     pub(crate) staples: AcceptedStaples,
     /// The decentralised identity for which the client asks in messages of its own.
     pub(crate) ssi: Option<SsiParameters>,

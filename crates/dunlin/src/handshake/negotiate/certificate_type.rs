@@ -74,7 +74,7 @@ pub(super) fn demand(extensions: &Extensions<'_>, demands: &mut Demands) -> Resu
     Ok(())
 }
 
-/// What the server requests of the client. `None` if it requests nothing.
+/// The server's request for the client's credential. `None` if it requests none.
 pub(crate) fn request(
     config: &ServerConfig,
     hello: &ClientHello,

@@ -237,7 +237,7 @@ pub(crate) fn choose(
     }
 }
 
-/// A HelloRetryRequest names the group of which the server wants a share.
+/// A HelloRetryRequest names the group for which the server wants a share.
 pub(super) fn retry(_: Protocol, retry: &Retry, _: Option<&[u8]>, w: &mut ExtensionsWriter) {
     w.put_some(retry.group.map(key_share::Retry).as_ref());
 }

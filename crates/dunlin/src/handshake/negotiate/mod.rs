@@ -15,7 +15,7 @@
 //! | `select` | the client applies the server's selection | ServerHello of TLS 1.3 |
 //! | `accept` | the client applies the server's answer | EncryptedExtensions, ServerHello of TLS 1.2 |
 //! | `request` | the server writes it | CertificateRequest, SSIRequest |
-//! | `demand` | either side reads what the peer accepts in certificates | ClientHello, CertificateRequest, SSIRequest |
+//! | `demand` | a side reads the peer's certificate demands | ClientHello, CertificateRequest, SSIRequest |
 //!
 //! For each step, a table below lists the functions in order. The order of the tables that write is the order
 //! on the wire. The order of the others decides which of several errors is reported. A program links only the
@@ -175,7 +175,7 @@ pub(crate) fn accept_retry(
     ACCEPT_RETRY.iter().try_for_each(|step| step(cx, offer, request, suite))
 }
 
-/// What a TLS 1.3 ServerHello selects.
+/// The parameters that a TLS 1.3 ServerHello selects.
 pub(crate) struct Selection {
     pub(crate) suite: &'static Tls13CipherSuite,
     /// The index of the PSK in the client's offer.
@@ -220,7 +220,7 @@ pub(crate) struct Answers<'a> {
     pub(crate) extensions: &'a Extensions<'a>,
     pub(crate) version: ProtocolVersion,
     pub(crate) suite: CipherSuite,
-    /// What this handshake can use of the handshake cache.
+    /// The cached messages that this handshake can use.
     pub(crate) cache: Use,
     /// Whether the server resumes a TLS 1.2 session.
     pub(crate) resumes: bool,
@@ -341,7 +341,7 @@ pub(crate) fn retry(protocol: Protocol, retry: &Retry, cookie: Option<&[u8]>) ->
     w
 }
 
-/// What the server has chosen, for its answers.
+/// The server's choices, as the input of its answers.
 pub(crate) struct Choices<'a> {
     pub(crate) config: &'a ServerConfig,
     pub(crate) hello: &'a ClientHello,
@@ -450,8 +450,8 @@ pub(crate) fn answer(
     Ok(w)
 }
 
-/// What a server requests of its client. Its verifiers have answered once, so that the choice of the type and
-/// the message agree.
+/// A server's request for its client's credential. The server asks its verifiers only once, so that the
+/// choice of the type and the message agree.
 pub(crate) struct Request {
     /// The type of the client's credential.
     pub(crate) typ: CertificateType,
@@ -459,7 +459,7 @@ pub(crate) struct Request {
     pub(crate) by_messages: bool,
     /// The methods of identifiers that both sides resolve, for a decentralised identity. Otherwise empty.
     pub(crate) did_methods: Vec<DidMethod>,
-    /// What the server accepts beside a decentralised identity. Otherwise nothing.
+    /// The staples that the server accepts beside a decentralised identity. Otherwise empty.
     pub(crate) staples: AcceptedStaples,
 }
 
@@ -496,7 +496,7 @@ pub(crate) fn request(config: &ServerConfig, request: &Request) -> Result<Vec<u8
     CertificateRequest::write(&w)
 }
 
-/// What the peer accepts in this side's certificates.
+/// The peer's requirements for this side's certificates.
 #[derive(Default)]
 pub(crate) struct Demands {
     /// The certificate types that the peer accepts. A client lists only those that it offered.

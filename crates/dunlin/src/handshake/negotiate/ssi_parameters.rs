@@ -20,8 +20,8 @@ use crate::wire::{CertificateType, DidMethod, ExtensionType, What};
 /// The demands in an SSIRequest, beside ssi_parameters.
 static IN_SSI_REQUEST: &[DemandStep] = &[signature_algorithms::demand, staples::demand];
 
-/// What this client asks of its server. A client that only has a decentralised identity of its own says so by
-/// asking for a certificate.
+/// The ssi_parameters that this client sends. A client that only has a decentralised identity of its own says
+/// so by asking for a certificate.
 pub(in crate::handshake) fn ask(profile: &ProfileSettings) -> Option<SsiParameters> {
     match profile.peer_types().into_iter().find(|typ| typ.is_self_sovereign()) {
         Some(asks_for) => Some(SsiParameters { asks_for, did_methods: resolved(profile, asks_for) }),

@@ -18,7 +18,7 @@ use crate::message::{ClientHello, hello_verify_request};
 
 /// How far the proof is.
 pub(super) enum Proof {
-    /// The client has returned a cookie, perhaps that of a HelloRetryRequest, or needs none.
+    /// The client has returned a cookie, perhaps from a HelloRetryRequest, or needs none.
     Returned(Option<SentRetry>),
     /// The server has demanded a cookie.
     Demanded(Step),

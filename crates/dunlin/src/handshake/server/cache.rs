@@ -25,8 +25,8 @@ use crate::wire::CertificateType;
 
 /// The part of a server's cache that answers a ClientHello.
 pub(crate) trait Caching: Send + Sync + fmt::Debug {
-    /// What the server accepts of the client's offer. `None` if the client offers no cache. The look-up does
-    /// not change the store, because the client has not authenticated yet.
+    /// The part of the client's offer that the server accepts. `None` if the client offers no cache. The
+    /// look-up does not change the store, because the client has not authenticated yet.
     fn agree(
         &self,
         cx: &mut Cx<'_>,
@@ -47,7 +47,7 @@ pub(crate) trait Caching: Send + Sync + fmt::Debug {
     fn with_store(&self, store: Arc<dyn ServerCache>) -> Arc<dyn Caching>;
 }
 
-/// What the server accepts of the offer in this ClientHello. `None` if either side has no cache.
+/// The part of the offer in this ClientHello that the server accepts. `None` if either side has no cache.
 pub(super) fn agree(
     cx: &mut Cx<'_>,
     config: &ServerConfig,
@@ -77,7 +77,7 @@ pub(crate) trait Agreed: Send + Sync {
     /// Takes the cached client, if it may abbreviate its Certificate.
     fn take_client(&mut self) -> Option<Box<CachedPeer>>;
 
-    /// Records what vouches for the client, once it has authenticated.
+    /// Records the evidence for the client, once it has authenticated.
     fn client_proven(&mut self, vouched: Option<Vouched>);
 
     /// Stores the client under a new ticket, since its Finished was verified and its identity is known.
@@ -101,11 +101,11 @@ struct InUse {
     ticket: Option<(Ticket, u8)>,
     /// The cached client to which the ticket belongs.
     client: Option<Box<CachedPeer>>,
-    /// What vouches for the client, once it has authenticated.
+    /// The evidence for the client, once it has authenticated.
     vouched: Option<Vouched>,
 }
 
-/// What this server will send and request.
+/// The credentials that this server will send and request.
 pub(crate) struct Sends<'a> {
     /// The index of its credential.
     pub(in crate::handshake) credential: Option<usize>,

@@ -3,7 +3,8 @@
 //! ```text
 //! start
 //!   ExpectClientHello       ClientHello              ──────────►
-//! address                                            ◄──────────  HelloVerifyRequest, HelloRetryRequest (datagrams)
+//! address                                            ◄──────────  HelloVerifyRequest or HelloRetryRequest,
+//!                                                                 over datagrams
 //!     mark::AwaitFirstUse, AwaitProfile, AwaitPsk (questions)
 //!                                                    ◄──────────  HelloRetryRequest
 //!   ExpectClientHello       ClientHello              ──────────►

@@ -1,6 +1,6 @@
 //! The renegotiation of TLS 1.2 that a server of several profiles begins ([`crate::ServerProfiles`]). The
-//! first handshake proves who the client is. The second one uses the profile of that identity and demands the
-//! same proof again.
+//! first handshake proves the client's identity. The second one uses the profile of that identity and demands
+//! the same proof again.
 
 use crate::sync::Arc;
 use alloc::boxed::Box;

@@ -217,7 +217,7 @@ fn use_up(
 struct OwnCertificate {
     choice: select::Choice,
     typ: CertificateType,
-    /// What the client supports in a Certificate message.
+    /// The features of a Certificate message that the client supports.
     reads: prove::Reads,
 }
 
@@ -227,7 +227,7 @@ struct Authentication {
     own: Option<OwnCertificate>,
     /// The type of the server's certificate, which it answers even if it sends none.
     server_type: Option<CertificateType>,
-    /// What the server requests of the client. `None` if it requests nothing.
+    /// The server's request for the client's credential. `None` if it requests none.
     request: Option<Request>,
 }
 
@@ -289,7 +289,7 @@ struct Handshake {
     common: Common,
     secret: HandshakeSecret,
     server_secret: TrafficSecret,
-    /// What the server requests of the client. `None` if it requests nothing.
+    /// The server's request for the client's credential. `None` if it requests none.
     request: Option<Request>,
     takes_early_data: bool,
 }
@@ -322,7 +322,7 @@ impl Handshake {
                 false => Step::expect(ExpectFinished { finish, transcript }),
             });
         };
-        // What stands in place of the requested messages has the type of a Certificate without negotiation.
+        // A Certificate in place of the requested messages has the type that holds without negotiation.
         let certificate_type = if request.by_messages { CertificateType::X509 } else { request.typ };
         let certificate = ExpectCertificate {
             profile,

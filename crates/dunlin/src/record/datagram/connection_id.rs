@@ -159,7 +159,7 @@ pub(super) struct PeerIds {
     /// The one before it, for the path that this side has left.
     previous: Option<Vec<u8>>,
     spare: VecDeque<Vec<u8>>,
-    /// Those for other addresses of the peer, from which it has probed them.
+    /// The IDs for other addresses of the peer, from which it has probed them.
     kept: Seldom<(SocketAddr, Vec<u8>)>,
 }
 

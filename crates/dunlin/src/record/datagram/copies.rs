@@ -9,8 +9,8 @@
 //! * From then on, everything that the server sends over the present path leaves over the other one, too. The
 //!   present path stays what it is: only a path check changes it.
 //! * A path is stale, and gets nothing more, once none of the client's latest [`RECENT`] records has come
-//!   over it, or nothing for [`STALE_AFTER`]. Each record counts once for each path, so nobody can keep a
-//!   path alive by repeating one.
+//!   over it, or nothing for [`STALE_AFTER`]. Each record counts once for each path, so repetitions of a
+//!   record cannot keep a path alive.
 
 use alloc::vec::Vec;
 use core::time::Duration;
@@ -155,7 +155,8 @@ impl Others {
         });
     }
 
-    /// Whether a challenge of `len` bytes over this path is due. `budget` is that of a check of the path.
+    /// Whether a challenge of `len` bytes over this path is due. `budget` is the budget of a check of the
+    /// path.
     fn is_due(&mut self, path: Path, len: usize, budget: Option<usize>, pause: Duration) -> bool {
         let now = self.now;
         self.other(path).is_some_and(|other| {

@@ -26,10 +26,10 @@ pub(crate) struct EpochKey {
     algorithm: AeadAlgorithm,
 }
 
-/// What all keys of an association have in common: the algorithm, and the form of its records.
+/// The common properties of all keys of an association: the algorithm, and the form of its records.
 pub(crate) type Kind = (&'static dyn Aead, RecordForm);
 
-/// What a record's header says about a record that this side seals.
+/// The header fields of a record that this side seals.
 pub(super) struct Sealing<'a> {
     pub(super) epoch: u64,
     pub(super) typ: ContentType,

@@ -19,7 +19,7 @@ use crate::sync::Arc;
 use crate::time::Instant;
 use crate::wire::{ExtensionType, Reader, What, Writer};
 
-/// How far record numbers skip ahead. So they differ from those of records that were sealed before the
+/// How far record numbers skip ahead. So they differ from the numbers of records that were sealed before the
 /// association was frozen, or by a process that went on after freezing. They do not differ between two thaws
 /// of the same bytes.
 ///

@@ -24,11 +24,11 @@ impl Hello {
     }
 }
 
-/// What in the ServerHello at the beginning of a datagram, which nothing authenticates, makes the keys of its
-/// handshake differ from those of another one: in DTLS 1.3 all of it, because the keys depend on the
-/// transcript, in DTLS 1.2 the random. `None` for a HelloRetryRequest, for a fragment without the whole
-/// random, and for a whole ServerHello that does not parse. The connection may process another ServerHello of
-/// the same port, so equal keys are possible with different labels.
+/// A label of the ServerHello at the beginning of a datagram, which nothing authenticates. The label is the
+/// part on which the keys of the handshake depend: in DTLS 1.3 the whole ServerHello, because the keys depend
+/// on the transcript, in DTLS 1.2 the random. `None` for a HelloRetryRequest, for a fragment without the
+/// whole random, and for a whole ServerHello that does not parse. The connection may process another
+/// ServerHello of the same port, so equal keys are possible with different labels.
 #[cfg(feature = "association-ports")]
 pub(crate) fn server_hello(datagram: &[u8]) -> Option<alloc::vec::Vec<u8>> {
     use crate::message::ServerHello;

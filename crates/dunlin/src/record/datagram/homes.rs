@@ -1,17 +1,18 @@
-//! Several local interfaces of a client: over which one it sends, and what it sends again when that one fails.
+//! A client's local interfaces: over which one it sends, and what it sends again when that one fails.
 //!
-//! * A probe is a challenge of RFC 9853 with up to two repetitions. The first interface in the caller's order on which the server has
-//!   answered the latest probe is the best one.
-//! * The client probes an interface when it appears or changes its address. It probes the present one when the server has sent nothing
-//!   for a while after the client's data, and after [`PROOF_AFTER`] records of data without an answer to a probe: the server's records
-//!   do not show that it receives the client's. It probes one that has failed again, with a backoff, when data leaves. So an idle
-//!   connection sends nothing.
-//! * A client that leaves an interface first sends a record that tells the server of the new address: in DTLS 1.3 an ACK "which does not
-//!   contain any record numbers" (RFC 9147 §7.1; a peer that has messages to send again may do so, §7.2), or in DTLS 1.2 an empty record of
-//!   data (RFC 5246 §6.2.1). Challenges do not count (RFC 9853 §8.1.2). Then come the kept records of data as they were, and the
-//!   messages that the server has not acknowledged.
-//! * Where each interface has a connection ID of its own, the client keeps asking the server for spare ones, and repeats nothing. It
-//!   probes a quiet interface again after the server has issued [`REFRESH_AFTER`] IDs, so that the server keeps its ID.
+//! * A probe is a challenge of RFC 9853 with up to two repetitions. The first interface in the caller's order
+//!   on which the server has answered the latest probe is the best one.
+//! * The client probes an interface when it appears or changes its address. It probes the present one when
+//!   the server has sent nothing for a while after the client's data, and after [`PROOF_AFTER`] records of
+//!   data without an answer to a probe: the server's records do not show that it receives the client's. It
+//!   probes one that has failed again, with a backoff, when data leaves. So an idle connection sends nothing.
+//! * A client that leaves an interface first sends a record that tells the server the new address: in DTLS
+//!   1.3 an ACK "which does not contain any record numbers" (RFC 9147 §7.1; a peer that has messages to send
+//!   again may do so, §7.2), or in DTLS 1.2 an empty record of data (RFC 5246 §6.2.1). Challenges do not
+//!   count (RFC 9853 §8.1.2). Then come the kept data records as they were, and the unacknowledged messages.
+//! * Where each interface has a connection ID of its own, the client keeps asking the server for spare ones,
+//!   and repeats nothing. It probes a quiet interface again after the server has issued [`REFRESH_AFTER`]
+//!   IDs, so that the server keeps its ID.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -33,18 +34,18 @@ use crate::transport::Emitter;
 /// The most records of data that are kept while the server has confirmed none of them.
 const MAX_KEPT: usize = 32;
 
-/// The connection IDs that a client wants beside the present one: those of its other interfaces, and spare ones for new addresses.
+/// The connection IDs that a client wants beside the present one: for other interfaces and new addresses.
 const SPARE_IDS: usize = MAX_INTERFACES;
 
-/// How often a client asks for connection IDs without data in between. Servers may count too many requests as an attack, as this engine
-/// does after 32 messages.
+/// How often a client asks for connection IDs without data in between. Servers may count too many requests as
+/// an attack, as this engine does after 32 messages.
 const MAX_IDLE_ASKS: u8 = 8;
 
 /// The records of data without an answer to a probe after which the client probes the present interface.
 const PROOF_AFTER: usize = MAX_KEPT;
 
-/// The new connection IDs after which a client probes a quiet interface again: a server has room for a few, and drops those first that
-/// were not used for the longest time.
+/// The new connection IDs after which a client probes a quiet interface again: a server has room for a few,
+/// and drops those first that were not used for the longest time.
 const REFRESH_AFTER: usize = 3;
 
 /// The pause before the next probe of an interface that has failed. It doubles with each failure.
@@ -54,7 +55,7 @@ const LONGEST_RETRY: Duration = Duration::from_secs(60 * 60);
 /// The shortest wait for an answer: schedulers and radio networks delay datagrams by this much.
 const SHORTEST_WAIT: Duration = Duration::from_millis(20);
 
-/// What the client knows of an interface.
+/// The client's knowledge of an interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Standing {
     /// Nothing yet, since it or its address is new.
@@ -84,7 +85,7 @@ struct Interface {
     late: Vec<(Cookie, Instant)>,
     /// The pause after the next failure, and when the interface may be probed again.
     retry: (Duration, Instant),
-    /// The records of data that have left over it since the latest answer, and the connection IDs that the server has issued since.
+    /// The data records sent over it since the latest answer, and the server's new connection IDs since then.
     unproven: usize,
     issued: usize,
     /// The highest number of a record of the server that came over it while it was the present one.
@@ -135,7 +136,7 @@ pub(super) struct Homes {
     is_declined: bool,
     /// Whether data has left that lets the client ask or probe again.
     wakes: bool,
-    /// What has changed since the caller last looked.
+    /// The latest change of this side's path that the caller has not taken yet.
     change: Option<PathChange>,
 }
 
@@ -173,8 +174,8 @@ impl Interface {
         matches!(self.standing, Standing::Valid) && self.id.is_some() && self.issued >= REFRESH_AFTER
     }
 
-    /// A connection ID for the next attempt at this address: the previous one and a spare one in turn, so that a dead interface does not
-    /// use up the spare ones.
+    /// A connection ID for the next attempt at this address: the previous one and a spare one in turn, so
+    /// that a dead interface does not use up the spare ones.
     fn next_id(&mut self, spare: impl FnOnce() -> Option<Vec<u8>>) -> Option<Vec<u8>> {
         self.is_reused = !self.is_reused && self.left_id.is_some();
         let left = self.left_id.clone();
@@ -184,7 +185,7 @@ impl Interface {
     /// Keeps the connection ID under which the client has sent over this interface until now.
     fn keep(&mut self, id: Vec<u8>) {
         match self.standing {
-            // The latest attempt had the older of two IDs again. The server is more likely to have dropped that one.
+            // The latest attempt reused the older of two IDs. The server has more likely dropped that one.
             Standing::Failed if self.is_reused && self.left_id.is_some() => {}
             Standing::Failed => self.left_id = Some(id),
             Standing::New | Standing::Valid => self.id = Some(id),
@@ -250,7 +251,8 @@ impl Homes {
         self.has_asked
     }
 
-    /// The server has sent this many new connection IDs. After an empty answer, the client asks again only once it has used a spare ID.
+    /// The server has sent this many new connection IDs. After an empty answer, the client asks again only
+    /// once it has used a spare ID.
     pub(super) fn got_ids(&mut self, count: usize) {
         self.has_asked = false;
         self.is_declined = count == 0;
@@ -271,8 +273,8 @@ impl Homes {
         self.wakes = true;
     }
 
-    /// Notes a datagram that leaves over `local`. `epoch`: the epoch of the data record in it, if there is one. Returns the other
-    /// interfaces over which a copy leaves.
+    /// Notes a datagram that leaves over `local`. `epoch`: the epoch of the data record in it, if there is
+    /// one. Returns the other interfaces over which a copy leaves.
     fn sent(&mut self, now: Instant, epoch: Option<u64>, datagram: &[u8], local: Local) -> Vec<Local> {
         let is_copied = self.settings.linking == Linking::Duplicated;
         let others: Vec<_> = self.interfaces.iter().filter(|i| is_copied && i.local != local).collect();
@@ -291,7 +293,8 @@ impl Homes {
         others
     }
 
-    /// Data leaves over `present`. An interface that has failed a while ago may work again, and each one if the present one has failed.
+    /// Data leaves over `present`. An interface that has failed a while ago may work again, and each one if
+    /// the present one has failed.
     fn wake(&mut self, now: Instant, present: Local) {
         self.wakes |= self.asked >= MAX_IDLE_ASKS;
         self.asked = 0;
@@ -321,7 +324,7 @@ impl Homes {
         }
     }
 
-    /// An authentic record has come over the present interface. `is_checked`: probes tell whether it is valid.
+    /// An authentic record has come over the present interface. `is_checked`: probes tell its validity.
     fn heard(&mut self, now: Instant, heard: &Heard, is_checked: bool) {
         let is_copied = self.sends_copies_over(heard.path.local);
         let Some(interface) = self.interface(heard.path.local) else { return };
@@ -343,7 +346,7 @@ impl Homes {
         }
     }
 
-    /// Marks an interface as valid if `cookie` answers its probe, or its latest one that has failed. Otherwise returns `false`.
+    /// Marks an interface as valid if `cookie` answers its probe or its latest failed one; else `false`.
     fn answered(&mut self, now: Instant, local: Local, cookie: Cookie, present: Local) -> bool {
         let Some(interface) = self.interface(local) else { return false };
         let sent = interface.probe.iter().flat_map(|probe| &probe.sent).chain(&interface.late);
@@ -372,8 +375,8 @@ impl Homes {
         (best.local != present).then_some(best.local)
     }
 
-    /// The interfaces to which the client can change when the present one fails, the best first. If the present one is gone, another
-    /// failed one is worth an attempt.
+    /// The interfaces to which the client can change when the present one fails, the best first. If the
+    /// present one is gone, another failed one is worth an attempt.
     fn candidates(&self, present: Local) -> Vec<Local> {
         let is_gone = !self.interfaces.iter().any(|interface| interface.local == present);
         let with = |standing| {
@@ -392,8 +395,8 @@ impl Homes {
         due.chain(self.doubt(present)).min()
     }
 
-    /// When the present interface is in doubt, since the server has confirmed nothing after the oldest unconfirmed data, or has answered no
-    /// probe for long.
+    /// When the present interface is in doubt, since the server has confirmed nothing after the oldest
+    /// unconfirmed data, or has answered no probe for long.
     fn doubt(&self, present: Local) -> Option<Instant> {
         let interface = self.interfaces.iter().find(|interface| interface.local == present)?;
         let is_open = interface.probe.is_none() && interface.standing != Standing::Failed;
@@ -406,8 +409,8 @@ impl Homes {
         }
     }
 
-    /// Takes what is kept: the datagrams to repeat, all of `epoch`, and the number of records that are neither repeated nor sent over
-    /// another interface, too.
+    /// Takes what is kept: the datagrams to repeat, all of `epoch`, and the number of records that are
+    /// neither repeated nor sent over another interface, too.
     fn take_kept(&mut self, epoch: u64) -> (Vec<Vec<u8>>, usize) {
         let mut lost = core::mem::take(&mut self.overflow);
         let mut again = Vec::new();
@@ -468,7 +471,7 @@ impl Datagram {
             }
             Some(None) => return Ok(()),
             None if is_present => {
-                // What waits has the connection ID of the previous address.
+                // Waiting datagrams have the connection ID of the previous address.
                 if self.sender.ids.advance() {
                     self.sender.drop_output();
                 }
@@ -494,8 +497,8 @@ impl Datagram {
         Ok(())
     }
 
-    /// Takes note of a datagram that leaves to the peer, and sends copies over the other interfaces if the settings say so. An address
-    /// under check gets no copies, since they would go beyond its budget.
+    /// Takes note of a datagram that leaves to the peer, and sends copies over the other interfaces if the
+    /// settings say so. An address under check gets no copies, since they would go beyond its budget.
     pub(super) fn note_sent(&mut self, now: Instant, epoch: Option<u64>, datagram: &[u8], path: Path) {
         let Some(homes) = self.homes.as_mut().filter(|_| self.complete) else { return };
         self.now = now;
@@ -558,8 +561,8 @@ impl Datagram {
         self.tend()
     }
 
-    /// Where the present interface has failed and there is no other: uses another connection ID, since the server may have dropped the
-    /// present one.
+    /// Where the present interface has failed and there is no other: uses another connection ID, since the
+    /// server may have dropped the present one.
     fn renew_id(&mut self) {
         let (present, needs_ids) = (self.paths.present().local, self.needs_ids());
         let Some(homes) = self.homes.as_mut().filter(|_| needs_ids) else { return };
@@ -582,7 +585,7 @@ impl Datagram {
         self.homes.as_mut()?.change.take()
     }
 
-    /// Leaves the present interface for the best of the others. `may_stay`: otherwise the present one continues from its new address.
+    /// Leaves the present interface for the best other one. `may_stay`: or it continues from its new address.
     fn leave(&mut self, may_stay: bool) -> Result<(), Error> {
         let present = self.paths.present().local;
         let Some(homes) = &self.homes else { return Ok(()) };
@@ -599,7 +602,7 @@ impl Datagram {
                 return Ok(());
             }
         }
-        // RFC 9147 §9: a client without a spare ID should not change its address. But this one would lose its connection.
+        // RFC 9147 §9: a client without a spare ID should keep its address. But it would lose its connection.
         let best = if may_stay { candidates.last() } else { candidates.first() };
         match best {
             Some(best) => self.change_to(*best, true).map(drop),
@@ -607,8 +610,8 @@ impl Datagram {
         }
     }
 
-    /// Sends over this interface from now on. `may_link`: under the present connection ID if it needs one of its own and there is none;
-    /// otherwise nothing changes then, and the result is `false`.
+    /// Sends over this interface from now on. `may_link`: under the present connection ID if it needs one of
+    /// its own and there is none; otherwise nothing changes then, and the result is `false`.
     fn change_to(&mut self, local: Local, may_link: bool) -> Result<bool, Error> {
         let from = self.paths.present();
         let needs_id = self.complete && self.needs_ids();
@@ -626,7 +629,7 @@ impl Datagram {
                     let left = homes.interface(from.local).filter(|left| left.local != local);
                     // A fresh address has no part in the ID.
                     let left = left.filter(|left| !left.is_fresh);
-                    // What waits has this ID, so it leaves over its own interface or not at all (RFC 9853 §9).
+                    // Waiting datagrams have this ID: they leave over their interface or never (RFC 9853 §9).
                     unsent = self.sender.waiting_data();
                     match left {
                         Some(_) => self.sender.fix_output(from),
@@ -707,7 +710,7 @@ impl Datagram {
         self.flush()
     }
 
-    /// Probes the interfaces of which nothing is known yet, or no more.
+    /// Probes new interfaces, and interfaces whose state is no longer known.
     fn probe_new(&mut self) -> Result<(), Error> {
         let (present, needs_ids) = (self.paths.present().local, self.needs_ids());
         let Some(homes) = &mut self.homes else { return Ok(()) };
@@ -770,12 +773,12 @@ mod tests {
     use super::*;
     use alloc::vec;
 
-    /// The server drops the IDs first that the client has left. A failed interface must not forget the newest one.
+    /// The server first drops the IDs that the client has left. A failed interface must keep the newest one.
     #[test]
     fn a_failed_interface_keeps_the_newer_of_two_ids() {
         let mut interface = Interface::new(Local(1), Standing::Failed);
         interface.left_id = Some(vec![1]);
-        // No probe under 2 was answered, and there is no spare one. So the next attempt has the previous ID again.
+        // No probe under 2 was answered, and there is no spare ID. So the next attempt has the previous ID.
         let older = interface.next_id(|| None).unwrap();
         interface.left_id = Some(vec![2]);
         assert_eq!(older, [1]);

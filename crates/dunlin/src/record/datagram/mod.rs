@@ -256,7 +256,8 @@ impl Datagram {
         self.receiver.discarded
     }
 
-    /// Whether the peer should replace its keys, because somebody forges records. `true` only once an epoch.
+    /// Whether the peer should replace its keys, because an attacker forges records. `true` only once an
+    /// epoch.
     pub(crate) fn wants_new_keys(&mut self) -> bool {
         self.receiver.wants_new_keys()
     }
@@ -398,8 +399,8 @@ impl Datagram {
     }
 
     /// Limits the time for which this side keeps parts of messages after the handshake. At its end, a server
-    /// has given the rest of its tickets up, if its timeouts are those of this side. A client sends again
-    /// what was dropped, so a server keeps the parts no longer than the keys of an association that rests.
+    /// has given the rest of its tickets up, if its timeouts equal this side's. A client sends again what was
+    /// dropped, so a server keeps the parts no longer than the keys of an association that rests.
     fn limit_parts(&mut self) {
         let limit = match self.side {
             Side::Client => self.backoff.give_up(),

@@ -15,11 +15,11 @@ use crate::settings::{NoPort, PortScheme};
 use crate::time::Instant;
 use crate::wire::{ContentType, Reader, What, Writer};
 
-/// A port of a server's pool, of which there is none.
+/// A port of a server's pool. In this build there is none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PoolPort {}
 
-/// What a server's connection needs of the endpoint's pool.
+/// The claim of a server's connection on the endpoint's pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Claim {
     Nothing,

@@ -39,11 +39,11 @@ pub struct PathChecks {
     /// The peer is still at its present address: it said so, or sent something newer from there. A network
     /// that delivers copies over another path can be an attack.
     pub stayed: u64,
-    /// Nobody answered, before the check ended or a still newer address took its place.
+    /// No answer came before the check ended or a still newer address took its place.
     pub failed: u64,
 }
 
-/// What the connection has to send after a step of a check.
+/// The message that the connection has to send after a step of a check, and its path.
 pub(super) type Challenge = Option<(Path, PathMessage)>;
 
 pub(super) struct Paths {
@@ -193,10 +193,10 @@ impl Paths {
     ///
     /// An answer goes to the address of the newest record, as far as the budget of an address under check
     /// allows (RFC 9853 §5). While it is open whether the peer has left the present path, a copy goes over
-    /// that one: somebody else may have forwarded the record.
+    /// that one: an attacker may have forwarded the record.
     pub(super) fn next(&mut self, len: usize, reserve: usize) -> (Path, Option<Path>) {
         match &mut self.check {
-            // What leaves over the present path leaves over this one, too.
+            // Datagrams over the present path leave over this one, too.
             Some(check) if check.stage == Stage::Wait || self.others.are_sent_over(check.path) => {
                 (self.present, None)
             }
@@ -279,7 +279,7 @@ impl Paths {
                 self.check = Some(Box::new(check));
                 Ok((false, self.challenge()?))
             }
-            // The caller accepts that whoever can forward a record can move the connection.
+            // The caller accepts that any forwarder of a record can move the connection.
             None if self.follow_unchecked() => {
                 self.present = path;
                 Ok((true, None))
@@ -429,8 +429,8 @@ impl Datagram {
                 let is_probe = self.paths.side() == Side::Server && path.peer != self.paths.present().peer;
                 let of_path = is_probe.then(|| self.sender.ids.of(path.peer)).flatten().map(<[u8]>::to_vec);
                 let room = self.sender.path_message_len_with(of_path.as_deref());
-                // The peer's connection ID can be much longer than the challenge, which somebody else may
-                // have forwarded.
+                // The peer's connection ID can be much longer than the challenge, which an attacker may have
+                // forwarded.
                 if !self.paths.spend(path, room, len) {
                     return Ok(());
                 }
@@ -569,7 +569,7 @@ mod tests {
         assert_eq!(left.answered(path(2), PathMessage::Drop(asked)).unwrap(), (false, None));
         let challenge = cookie(left.answered(path(1), PathMessage::Drop(asked)).unwrap().1, 2);
         assert_eq!(left.answered(path(2), PathMessage::Response(challenge)).unwrap(), (true, None));
-        // The peer has not moved: somebody forwards its records. So it gets its answers, too.
+        // The peer has not moved: an attacker forwards its records. So it gets its answers, too.
         let mut stayed = paths(PathCheck::Enhanced);
         let asked = cookie(stayed.heard(path(2), 40, true).unwrap().1, 1);
         assert_eq!(stayed.next(40, 40), (path(2), Some(path(1))));

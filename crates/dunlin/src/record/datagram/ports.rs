@@ -25,8 +25,8 @@ use crate::settings::{NoPort, PortScheme};
 use crate::time::Instant;
 use crate::wire::{ContentType, ExtensionType, Reader, What, Writer};
 
-/// What a record about the port says. An attacker can forward an announcement to the client from the port, so
-/// an answer differs from it.
+/// The meaning of a record about the port. An attacker can forward an announcement to the client from the
+/// port, so an answer differs from it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum About {
     /// The server of [`PortScheme::TcsMessage`] names the port.
@@ -50,7 +50,7 @@ pub(crate) struct PoolPort {
     pub(crate) port: u16,
 }
 
-/// What a server's connection needs of the endpoint's pool.
+/// The claim of a server's connection on the endpoint's pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Claim {
     /// No port: the client wants none, or there is no scheme.
@@ -215,8 +215,8 @@ impl Datagram {
         self.sender.spend_keys(Some(&mut previous.sender));
     }
 
-    /// Continues with this address of the peer, whose ServerHello has arrived. What waits for transmission
-    /// leaves for the previous one.
+    /// Continues with this address of the peer, whose ServerHello has arrived. Datagrams that wait for
+    /// transmission leave for the previous address.
     pub(crate) fn follow_server(&mut self, peer: SocketAddr) {
         let present = self.paths.present();
         self.sender.spend_keys(None);
@@ -232,7 +232,7 @@ impl Datagram {
         self.ports.state = State::Offered(port);
     }
 
-    /// What this server's connection needs of the pool.
+    /// The claim of this server's connection on the pool.
     pub(crate) const fn port_claim(&self) -> Claim {
         match self.ports.state {
             State::Offered(Ok(port)) | State::Own { port, .. } => Claim::Port(port.local),

@@ -1,4 +1,4 @@
-//! The receiver cuts datagrams into records, opens them with the keys of their epoch, and dispatches their content.
+//! The receiver cuts datagrams into records, opens them with their epoch's keys, and dispatches the content.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -23,8 +23,7 @@ use crate::wire::{AlertDescription, AlertLevel, ContentType, HandshakeType, MAX_
 
 mod freeze;
 
-/// The most unopened records, in bytes, enough for a large flight. They wait while a question is open. The peer
-/// retransmits what exceeds the limit.
+/// The most bytes of unopened records while a question is open: a large flight. The peer repeats the rest.
 const MAX_WAITING: usize = 64 * 1024;
 /// The same in records, since each costs more than its bytes.
 const MAX_WAITING_RECORDS: usize = 512;
@@ -34,20 +33,21 @@ const MAX_PLAIN_SEQUENCE: u64 = 1 << 32;
 const MAX_UNREAD: usize = 64 * 1024;
 /// The most unread records of application data.
 const MAX_UNREAD_RECORDS: usize = 256;
-/// The most records to acknowledge: a long flight in the smallest datagrams. The receiver forgets the oldest beyond them, and
-/// acknowledges these when the peer retransmits them.
+/// The most records to acknowledge: a long flight in the smallest datagrams. The receiver forgets the oldest
+/// beyond them, and acknowledges these when the peer retransmits them.
 const MAX_ACKNOWLEDGED: usize = 256;
 
-/// The most records that wait for the delivery of their messages before this side acknowledges them: as many as the reassembler keeps
-/// messages. The peer retransmits what exceeds the limit, and gets its ACK then.
+/// The most records that wait for the delivery of their messages before this side acknowledges them: as many
+/// as the reassembler keeps messages. The peer retransmits what exceeds the limit, and gets its ACK then.
 const MAX_UNDELIVERED: usize = 16;
 
-/// The most records, and the most bytes of them, that arrived before the keys of their epoch and wait for these.
+/// The most records, and their most bytes, that arrived before the keys of their epoch and wait for these.
 const MAX_EARLY_RECORDS: usize = 16;
 const MAX_EARLY: usize = 16 * 1024;
 
-/// How long the keys of the previous epoch stay after a change of keys, or after the last record under them: twice the maximum segment
-/// lifetime of TCP (RFC 9147 §4.2.1, §5.8.1). A server so long acknowledges repetitions of the client's last flight.
+/// How long the keys of the previous epoch stay after a change of keys, or after the last record under them:
+/// twice the maximum segment lifetime of TCP (RFC 9147 §4.2.1, §5.8.1). A server so long acknowledges
+/// repetitions of the client's last flight.
 const KEEP_PREVIOUS_KEYS: Duration = Duration::from_secs(240);
 
 /// The keys of one epoch of the peer's records.
@@ -68,7 +68,7 @@ pub(super) enum Received {
     Ack(u64, Vec<RecordNumber>),
     /// A message about a path, over which it came in a record of this many bytes.
     Path(Path, usize, PathMessage),
-    /// The path of a record about the association's port, whether it is the newest ([`Heard`]), and its content.
+    /// The path of a record about the port, whether it is the newest ([`Heard`]), and its content.
     Port(Path, bool, Vec<u8>),
     /// Fragments of messages in an authentic record, which [`Receiver::next_record`] takes.
     Messages(RecordNumber, Vec<u8>),
@@ -88,7 +88,7 @@ pub(super) struct Heard {
     pub(super) number: RecordNumber,
     /// Whether the record was received before, or is too old to tell.
     pub(super) is_copy: bool,
-    /// Whether its number is above all others. Messages about paths do not count: they say nothing about where the peer wants to be.
+    /// Whether its number is the highest. Path messages do not count: they show no wish to move.
     pub(super) is_newest: bool,
 }
 
@@ -105,28 +105,28 @@ pub(crate) struct Receiver {
     newest: RecordNumber,
     /// Whether both sides take part in return routability checks.
     pub(super) are_paths_checked: bool,
-    /// Whether the first message may have a higher number than 0, because this side forgets ClientHellos without a valid cookie.
+    /// Whether the first message number may exceed 0: this side forgets ClientHellos without a valid cookie.
     forgets: bool,
     /// The sequence number of the latest unprotected record with messages.
     plain_sequence: u64,
-    /// The unprotected fatal alert that arrived first. An attacker may have sent it, so it counts only if nothing else arrives.
+    /// The first unprotected fatal alert. It may be forged, so it counts only if nothing else arrives.
     plain_alert: Option<AlertDescription>,
-    /// The previous and the current epoch. The receiver keeps the previous one, because the ACK of a KeyUpdate may get lost
-    /// and records may arrive late (RFC 9147 §8).
+    /// The previous and the current epoch. The receiver keeps the previous one, because the ACK of a
+    /// KeyUpdate may get lost and records may arrive late (RFC 9147 §8).
     epochs: Vec<ReadEpoch>,
     /// When the keys of the previous epoch expire; `None` until the next datagram arrives.
     expiry: Option<Instant>,
     /// When the latest datagram arrived, and the latest authentic record.
     now: Instant,
     heard_at: Instant,
-    /// How many seconds nothing authentic had arrived before `heard_at`, if that is the time of a thaw; else zero.
+    /// The seconds without authentic records before `heard_at`, if that is the time of a thaw; else zero.
     silent_before: u32,
     messages: Reassembler,
     /// Records with handshake messages since this side's last flight, which acknowledged all earlier ones.
     to_acknowledge: Vec<RecordNumber>,
     /// Whether `to_acknowledge` has numbers that no ACK had yet.
     owes_ack: bool,
-    /// Records since the handshake with a message that waits for its rest or for earlier ones: its number, and the record's.
+    /// Records since the handshake with an incomplete or early message: its number, and the record's.
     undelivered: Vec<(usize, RecordNumber)>,
     data: VecDeque<Vec<u8>>,
     unread: usize,
@@ -196,8 +196,7 @@ impl Receiver {
         })
     }
 
-    /// Cuts a datagram, which came over `path`, into records. Bytes that are not a record are discarded with the rest of the datagram
-    /// (RFC 9147 §4.1, §4.5.2).
+    /// Cuts a datagram from `path` into records, up to bytes that are not a record (RFC 9147 §4.1, §4.5.2).
     pub(crate) fn push(&mut self, path: Path, datagram: &[u8]) {
         let mut rest = datagram;
         while !rest.is_empty() {
@@ -263,7 +262,7 @@ impl Receiver {
 
     pub(super) fn set_key(&mut self, epoch: Epoch, keys: &TrafficKeys) -> Result<(), Error> {
         let present = self.present();
-        // RFC 8446 §5.1: no message spans a change of keys. But an attacker may have sent parts of messages in the clear.
+        // RFC 8446 §5.1: no message spans a change of keys. But an attacker may have sent parts in the clear.
         let is_peers = present > 0 || self.is_unforgeable && self.messages.has_next();
         if is_peers && !self.messages.is_empty() {
             return Err(PeerMisbehaved::NotAlignedAtKeyChange.into());
@@ -296,8 +295,9 @@ impl Receiver {
         Ok(())
     }
 
-    /// Keeps a record of the next epoch until its keys are known: the network may reorder what a flight of the peer contains. After the
-    /// handshake the peer uses new keys only when this side has acknowledged them (RFC 9147 §8), so others have sent it.
+    /// Keeps a record of the next epoch until its keys are known: the network may reorder what a flight of
+    /// the peer contains. After the handshake the peer uses new keys only when this side has acknowledged
+    /// them (RFC 9147 §8), so such a record is not from the peer.
     fn keep_early(&mut self, path: Path, record: Vec<u8>) {
         let kept: usize = self.early.iter().map(|(_, record)| record.len()).sum();
         let is_wanted = !self.protocol.has_data(self.present());
@@ -318,8 +318,8 @@ impl Receiver {
         self.messages.drop_whole();
     }
 
-    /// Drops the parts of messages whose rest has not come, and later messages. The peer has no ACK of them, so it sends them again when
-    /// it is back (RFC 9147 §7), except to a patient connection.
+    /// Drops the parts of messages whose rest has not come, and later messages. The peer has no ACK of them,
+    /// so it sends them again when it is back (RFC 9147 §7), except to a patient connection.
     pub(super) fn drop_parts(&mut self) {
         self.messages.clear();
         self.undelivered = Vec::new();
@@ -335,8 +335,8 @@ impl Receiver {
         self.epochs.last().map_or(0, |epoch| epoch.number)
     }
 
-    /// The next whole message. Discards one in the clear for which `is_readable` is false: anyone can have sent it, and the peer's own
-    /// message may still arrive (RFC 9147 §4.5.2, RFC 6347 §4.1.2.7).
+    /// The next whole message. Discards one in the clear for which `is_readable` is false: anyone can have
+    /// sent it, and the peer's own message may still arrive (RFC 9147 §4.5.2, RFC 6347 §4.1.2.7).
     pub(super) fn next_message(&mut self, is_readable: &mut dyn FnMut(&Message) -> bool) -> Option<Message> {
         let is_forgeable = self.present() == 0 && !self.is_unforgeable;
         let discarded = &mut self.discarded;
@@ -351,7 +351,7 @@ impl Receiver {
         Some(message)
     }
 
-    /// The bytes that the receiver keeps of a message whose rest is missing, or of messages after the next one.
+    /// The bytes that the receiver keeps of incomplete messages, or of messages after the next one.
     pub(super) fn kept_bytes(&self) -> usize {
         self.messages.received()
     }
@@ -361,8 +361,7 @@ impl Receiver {
         self.owes_ack || again && !self.to_acknowledge.is_empty()
     }
 
-    /// Whether the keys of the peer's present epoch have met half of the forged records that they may meet. `true` only once an
-    /// epoch.
+    /// Whether the present keys have met half of the tolerable forged records. `true` only once an epoch.
     pub(super) fn wants_new_keys(&mut self) -> bool {
         let Some(epoch) = self.epochs.last_mut() else { return false };
         let wants = !epoch.has_asked && epoch.forged >= epoch.key.integrity_limit() / 2;
@@ -388,8 +387,9 @@ impl Receiver {
         core::mem::take(&mut self.to_acknowledge)
     }
 
-    /// The content of the next record; `None` if there are no more records. If it is authentic, `heard` says more of it. `established` says what this side can still read, once the
-    /// handshake is complete, and `acks_parts` whether it acknowledges parts of messages then.
+    /// The content of the next record; `None` if there are no more records. If it is authentic, `heard` says
+    /// more of it. `established` says what this side can still read, once the handshake is complete, and
+    /// `acks_parts` whether it acknowledges parts of messages then.
     pub(super) fn next_record(
         &mut self,
         heard: &mut Option<Heard>,
@@ -417,7 +417,7 @@ impl Receiver {
         };
         let Received::Messages(number, content) = received else { return Ok(Some(received)) };
         let is_present = number.epoch == self.present();
-        // The peer's handshake may be complete before that of this side, which waits for a signature.
+        // The peer's handshake may be complete before this side's, which waits for a signature.
         let is_established = self.protocol.has_acks() && self.protocol.has_data(number.epoch);
         let any: &dyn Fn(HandshakeType) -> Reading = &|typ| Reading::Body(message::limit(typ));
         let established = established.or(is_established.then_some(any));
@@ -441,9 +441,9 @@ impl Receiver {
         Received::Nothing
     }
 
-    /// Takes hellos, and in DTLS 1.2 the other messages in the clear, from an unprotected record. Once this side has keys for the
-    /// peer's records, it only notices repeated messages, and ignores even these after the first authentic record. It ignores
-    /// unprotected ACKs, because an attacker could delay the handshake with them, and remembers an alert.
+    /// Takes hellos, and in DTLS 1.2 other messages in the clear, from an unprotected record. Once this side
+    /// has keys for the peer's records, it only notices repeated messages, until the first authentic record.
+    /// It remembers an alert, and ignores unprotected ACKs, by which an attacker could delay the handshake.
     fn plain(&mut self, header: &header12::Header, record: &[u8]) -> Result<Received, Error> {
         let content = record.get(header12::LEN..).unwrap_or_default();
         let is_present = self.present() == 0;
@@ -460,9 +460,9 @@ impl Receiver {
             if self.is_unforgeable && content != [1] {
                 return Err(PeerMisbehaved::UnexpectedRecord(What::Record(header.typ)).into());
             }
-            // RFC 6347 §4.1: the epoch in the header of the next record says the same. Nothing protects this record.
+            // RFC 6347 §4.1: the epoch of the next record says the same. Nothing protects this record.
         } else if header.sequence > MAX_PLAIN_SEQUENCE && !self.is_unforgeable {
-            // A server continues the client's numbers, which nothing protects here. A forged one must not use them up.
+            // A server continues the client's unprotected numbers. A forged one must not use them up.
             return Ok(self.malformed());
         } else if header.typ != ContentType::HANDSHAKE || self.is_authentic {
             return if self.is_unforgeable { self.unforged(header, content) } else { Ok(self.misplaced()) };
@@ -484,7 +484,7 @@ impl Receiver {
         Ok(Received::Nothing)
     }
 
-    /// Notes the number of a record with messages for an ACK, if all of it was taken: for the next one, or for a later one.
+    /// Notes the number of a record with messages, if all of it was taken, for the next ACK or a later one.
     fn note(&mut self, taken: Taken, number: RecordNumber) {
         match taken {
             Taken::All => {
@@ -509,7 +509,7 @@ impl Receiver {
         self.is_unforgeable
     }
 
-    /// Whether an ACK may leave in the clear: if no stranger can forge it, and the peer's first message has arrived.
+    /// Whether an ACK may leave in the clear: no stranger can forge it, and the peer's first message is here.
     pub(super) const fn acknowledges_plain(&self) -> bool {
         self.is_unforgeable && !self.forgets && self.messages.has_delivered()
     }
@@ -520,7 +520,7 @@ impl Receiver {
         self.expire_keys(now);
     }
 
-    /// When the latest authentic record arrived, or when the association was thawed; and how long before that none had arrived.
+    /// The time of the latest authentic record or of the thaw, and how long before that none had arrived.
     pub(super) fn heard_at(&self) -> (Instant, Duration) {
         (self.heard_at, Duration::from_secs(self.silent_before.into()))
     }
@@ -548,8 +548,8 @@ impl Receiver {
         self.epochs.shrink_to_fit();
     }
 
-    /// Whether the keys of the previous epoch may expire. RFC 9147 §8: after a KeyUpdate, only once a record under the new keys has
-    /// arrived, since the ACK of the KeyUpdate may be lost.
+    /// Whether the keys of the previous epoch may expire. RFC 9147 §8: after a KeyUpdate, only once a record
+    /// under the new keys has arrived, since the ACK of the KeyUpdate may be lost.
     fn may_expire_keys(&self) -> bool {
         let newest = self.epochs.last().filter(|_| self.epochs.len() > 1);
         newest.is_some_and(|epoch| epoch.number <= HANDSHAKE_EPOCH + 1 || epoch.window.expected() > 0)
@@ -570,8 +570,8 @@ impl Receiver {
         }
     }
 
-    /// Processes an unprotected record that only the peer can have sent, and that has no messages. RFC 9147 §7: hellos may be
-    /// acknowledged in the clear.
+    /// Processes an unprotected record that only the peer can have sent, and that has no messages. RFC 9147
+    /// §7: hellos may be acknowledged in the clear.
     fn unforged(&mut self, header: &header12::Header, content: &[u8]) -> Result<Received, Error> {
         match header.typ {
             ContentType::ACK if self.messages.has_delivered() && self.protocol.has_acks() => {
@@ -593,7 +593,7 @@ impl Receiver {
         mut record: Vec<u8>,
         heard: &mut Option<Heard>,
     ) -> Result<Received, Error> {
-        // RFC 9146 §3: with a connection ID, every protected record has this type. Its ID must be that of this side.
+        // RFC 9146 §3: with a connection ID, every protected record has this type, and this side's ID.
         let has_id = header.typ == ContentType::TLS12_CID;
         let Some(epoch) = self.epochs.iter_mut().rfind(|epoch| epoch.number == header.epoch) else {
             if header.epoch == self.present() + 1 {
@@ -651,8 +651,8 @@ impl Receiver {
         self.opened(number, None, (path, record), plaintext, heard)
     }
 
-    /// Counts a record that did not open. RFC 9147 §4.5.3: too many forged records end the use of a key, and with the present key the
-    /// connection.
+    /// Counts a record that did not open. RFC 9147 §4.5.3: too many forged records end the use of a key, and
+    /// with the present key the connection.
     fn forged(&mut self, number: u64) -> Result<Received, Error> {
         self.discarded.unauthenticated += 1;
         let present = self.present();
@@ -681,7 +681,7 @@ impl Receiver {
         self.is_authentic = true;
         let len = record.len();
         let epoch = self.epochs.iter_mut().rfind(|epoch| epoch.number == number.epoch);
-        // RFC 9147 §4.5.1: check for replay only after decryption, so that timing reveals nothing about the number.
+        // RFC 9147 §4.5.1: check for replay only after decryption: timing must not reveal the number.
         if !epoch.is_some_and(|epoch| epoch.window.accept(number.sequence)) {
             self.discarded.replayed += 1;
             *heard = Some(Heard { path, len, number, is_copy: true, is_newest: false });
@@ -692,7 +692,7 @@ impl Receiver {
             // The peer still uses the previous keys, perhaps because the ACK of its last flight was lost.
             self.expiry = Some(self.now + KEEP_PREVIOUS_KEYS);
         }
-        // RFC 9147 §5.10: data after close_notify "MUST be ignored". Records sent before it may arrive after it.
+        // RFC 9147 §5.10: data after close_notify "MUST be ignored". Earlier records may arrive after it.
         if self.closed_by.is_some_and(|closed| number > closed) {
             return Ok(self.misplaced());
         }
@@ -782,8 +782,8 @@ impl Receiver {
 /// Reads an ACK from the record with this number.
 fn acknowledgement(number: RecordNumber, content: &[u8]) -> Result<Received, Error> {
     let numbers = ack::read(content)?;
-    // RFC 9147 §7: an ACK must be protected at least as well as the records it acknowledges. All generations of application keys
-    // count as equal here, because each direction has its own.
+    // RFC 9147 §7: an ACK must be protected at least as well as the records it acknowledges. All generations
+    // of application keys count as equal here, because each direction has its own.
     let stage = |number: &RecordNumber| number.epoch.min(HANDSHAKE_EPOCH + 1);
     if numbers.iter().any(|acknowledged| stage(acknowledged) > stage(&number)) {
         return Err(PeerMisbehaved::IllegalParameter(What::RecordNumbers).into());

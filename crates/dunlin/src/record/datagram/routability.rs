@@ -14,7 +14,7 @@ pub(super) const LEN: usize = 1 + size_of::<Cookie>();
 /// A message about a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PathMessage {
-    /// `path_challenge`: whoever receives it answers at once.
+    /// `path_challenge`: its receiver answers at once.
     Challenge(Cookie),
     /// `path_response`: the challenge arrived over a path that its receiver prefers.
     Response(Cookie),

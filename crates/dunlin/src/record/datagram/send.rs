@@ -1,5 +1,5 @@
-//! The sender keeps messages until their flight is complete, and then packs them into as few datagrams as possible. It then
-//! keeps them for retransmission until the peer has acknowledged them.
+//! The sender keeps messages until their flight is complete, and then packs them into as few datagrams as
+//! possible. It then keeps them for retransmission until the peer has acknowledged them.
 
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
@@ -27,8 +27,8 @@ use crate::transport::Epoch;
 use crate::wire::MAX_PLAINTEXT;
 use crate::wire::{AlertDescription, AlertLevel, ContentType, HandshakeType, Reader, What, Writer};
 
-/// The sizes of datagrams that this side tries if larger ones do not come through, in bytes of UDP payload: what every IPv4 host
-/// must accept, one that most radio networks carry, and that of IEEE 802.15.4 with uncompressed headers.
+/// The datagram sizes that this side tries if larger ones do not come through, in bytes of UDP payload: for
+/// every IPv4 host, for most radio networks, and for IEEE 802.15.4 with uncompressed headers.
 const SMALLER_MTUS: [usize; 3] = [548, 228, SMALLEST_MTU];
 const SMALLEST_MTU: usize = 99;
 
@@ -55,7 +55,7 @@ struct KeyUpdate {
 /// A datagram that waits for transmission.
 #[derive(Clone)]
 pub(crate) struct Output {
-    /// Its path, if that is fixed, as that of a message about paths.
+    /// Its path, if that is fixed, as for a message about paths.
     pub(super) path: Option<Path>,
     /// The epoch of a record of data.
     pub(super) epoch: Option<u64>,
@@ -73,7 +73,7 @@ pub(crate) struct Sender {
     pub(super) ids: PeerIds,
     content_limit: usize,
     present: WriteEpoch,
-    /// Earlier epochs: for messages that wait or may have to be sent again, and for ACKs during the handshake.
+    /// Earlier epochs, for messages that wait or may have to be sent again, and for ACKs in the handshake.
     past: Vec<WriteEpoch>,
     handshake_complete: bool,
     flight: Flight,
@@ -84,14 +84,14 @@ pub(crate) struct Sender {
     sent_bytes: usize,
     /// RFC 9147 §8: the sender uses the new key once the peer has acknowledged the KeyUpdate.
     key_update: Option<Box<KeyUpdate>>,
-    /// RFC 9147 §5.8.4: a KeyUpdate that must wait for the ACK of the previous one, and its key. There is at most one,
-    /// because one answer covers all requests of the peer.
+    /// RFC 9147 §5.8.4: a KeyUpdate that must wait for the ACK of the previous one, and its key. There is at
+    /// most one, because one answer covers all requests of the peer.
     next_update: Option<Box<(Vec<u8>, Option<EpochKey>)>>,
-    /// The number of this side's latest NewConnectionId, and how many further IDs the peer has requested since. RFC 9147 §9: only one
-    /// such message may wait for its ACK.
+    /// The number of this side's latest NewConnectionId, and how many further IDs the peer has requested
+    /// since. RFC 9147 §9: only one such message may wait for its ACK.
     new_ids: Option<u16>,
     owed_ids: Option<(u8, Usage)>,
-    /// The first record number of a thawed association in its first epoch, which has skipped ahead by [`SKIP`]; 0 otherwise.
+    /// The first record number of a thawed association in its first epoch, after [`SKIP`]; 0 otherwise.
     thawed_at: u64,
     /// The keys of all attempts of a handshake, if there can be several.
     #[cfg(feature = "association-ports")]
@@ -146,7 +146,7 @@ impl Sender {
         })
     }
 
-    /// Refuses keys that this sender makes twice, or that `previous` has made. `previous` makes no keys meanwhile.
+    /// Refuses keys that this sender or `previous` has made before. `previous` makes no keys meanwhile.
     #[cfg(feature = "association-ports")]
     pub(super) fn spend_keys(&mut self, previous: Option<&mut Self>) {
         let spent = previous.and_then(|previous| previous.spent.take());
@@ -165,8 +165,8 @@ impl Sender {
         if let Some(key) = &self.present.key {
             key.freeze(w);
         }
-        // If the association sent nothing since it was thawed, a second freeze does not skip again: the peer finds a number by its lower
-        // 16 bits.
+        // If the association sent nothing since it was thawed, a second freeze does not skip again: the peer
+        // finds a number by its lower 16 bits.
         let used = self.present.sequence.used();
         w.u64(if used == self.thawed_at { used.saturating_sub(SKIP) } else { used });
         w.u16(self.next_number());
@@ -220,7 +220,7 @@ impl Sender {
         }
     }
 
-    /// Drops what waits for transmission over a path from this interface and no other: messages about paths, and copies.
+    /// Drops waiting datagrams over a path from this interface and no other: path messages, and copies.
     pub(super) fn drop_output_over(&mut self, local: Local) {
         self.output.retain(|output| output.path.is_none_or(|path| path.local != local));
     }
@@ -308,8 +308,8 @@ impl Sender {
         self.protocol = protocol;
     }
 
-    /// Chooses a server's first numbers by the ClientHello with this number, in a record with this sequence number. They continue
-    /// those of a server that kept nothing (RFC 6347 §4.2.1, RFC 9147 §5.1).
+    /// Chooses a server's first numbers by the ClientHello with this number, in a record with this sequence
+    /// number. They continue the numbers of a server that kept nothing (RFC 6347 §4.2.1, RFC 9147 §5.1).
     pub(super) fn begin(&mut self, number: u16, sequence: u64) {
         if self.present.number == 0 && self.present.sequence.used() == 0 && self.next_message == Some(0) {
             self.next_message = Some(number);
@@ -369,16 +369,15 @@ impl Sender {
         Ok(())
     }
 
-    /// Processes an ACK. Returns whether it acknowledged something new. The sender uses a new key once the peer has
-    /// acknowledged its KeyUpdate.
+    /// Processes an ACK: uses an acknowledged KeyUpdate's key. Returns whether it acknowledged something new.
     pub(super) fn acknowledged(&mut self, numbers: &[RecordNumber]) -> Result<bool, Error> {
         let is_progress = self.flight.acknowledged(numbers);
-        // A peer that acknowledges application keys has completed the handshake, and has perhaps dropped the handshake keys.
+        // A peer that acknowledges application keys has completed the handshake. Its old keys may be gone.
         if numbers.iter().any(|number| number.epoch > HANDSHAKE_EPOCH) {
             self.flight.drop_if(|message| message.epoch <= HANDSHAKE_EPOCH && message.is_sent);
         }
         match self.key_update.take() {
-            // The peer takes messages in order, so the ACK of a KeyUpdate alone does not mean that it has replaced its keys.
+            // Without the ACKs of earlier messages, the peer has perhaps not applied the KeyUpdate.
             Some(update) if self.flight.contains_up_to(update.number) => self.key_update = Some(update),
             Some(update) => {
                 let KeyUpdate { key, .. } = *update;
@@ -420,7 +419,7 @@ impl Sender {
         self.flight_mtu.max(self.least_mtu())
     }
 
-    /// The smallest datagram that has room for a piece of a message beside the peer's connection ID, in bytes.
+    /// The smallest datagram with room for a piece of a message beside the peer's connection ID, in bytes.
     fn least_mtu(&self) -> usize {
         SMALLEST_RECORD + self.ids.present().len()
     }
@@ -475,8 +474,8 @@ impl Sender {
         self.key_update.is_some()
     }
 
-    /// Whether this side should send a KeyUpdate before the next record. That is slightly before the key's limit, so that
-    /// the KeyUpdate itself, its retransmissions and an alert still fit.
+    /// Whether this side should send a KeyUpdate before the next record. That is slightly before the key's
+    /// limit, so that the KeyUpdate itself, its retransmissions and an alert still fit.
     pub(super) fn needs_key_update(&self, after: Option<u64>) -> bool {
         let Some(key) = &self.present.key else { return false };
         let limit = key.confidentiality_limit().saturating_sub(1024);
@@ -503,8 +502,9 @@ impl Sender {
         self.seal(packer.into_datagrams(), usize::MAX).map(drop)
     }
 
-    /// The epoch of ACKs. RFC 9147 §7: it is at least that of the records. During the handshake these are the handshake keys. A
-    /// record under application keys would tell a client that the server has accepted its Finished (docs/handshake-cache.md §3.4).
+    /// The epoch of ACKs. RFC 9147 §7: it is at least the epoch of the records. During the handshake these
+    /// are the handshake keys. A record under application keys would tell a client that the server has
+    /// accepted its Finished (docs/handshake-cache.md §3.4).
     fn for_acks(&self) -> &WriteEpoch {
         let handshake = self.past.iter().find(|e| e.number == HANDSHAKE_EPOCH && !self.handshake_complete);
         handshake.unwrap_or(&self.present)
@@ -546,7 +546,7 @@ impl Sender {
         self.seal(packer.into_datagrams(), usize::MAX).map(drop)
     }
 
-    /// Sends all messages again that the peer has not acknowledged, in at most `budget` bytes. Returns the number of bytes.
+    /// Sends the unacknowledged messages again, in at most `budget` bytes. Returns the number of bytes.
     pub(super) fn retransmit(&mut self, budget: usize) -> Result<usize, Error> {
         // With a small budget, at least the first message comes through, which the peer can acknowledge.
         let mut packer = self.packer(self.flight_mtu().min(budget.max(SMALLEST_MTU).max(self.least_mtu())));
@@ -668,8 +668,8 @@ impl Sender {
         self.single(ContentType::APPLICATION_DATA, data)
     }
 
-    /// Sends a message about a path over that path, unless this side sends nothing more. `id` is the connection ID of a path that has
-    /// its own.
+    /// Sends a message about a path over that path, unless this side sends nothing more. `id` is the
+    /// connection ID of a path that has its own.
     pub(super) fn path_message(
         &mut self,
         path: Path,
@@ -704,7 +704,7 @@ impl Sender {
         Ok(())
     }
 
-    /// The length of a datagram with a message about a path, in bytes, with the present connection ID or another one.
+    /// The length of a datagram with a path message, in bytes, with the present connection ID or another one.
     pub(super) fn path_message_len_with(&self, id: Option<&[u8]>) -> usize {
         let present = self.ids.present().len();
         self.path_message_len() - present.min(self.path_message_len()) + id.map_or(present, <[u8]>::len)
@@ -726,7 +726,7 @@ impl Sender {
         self.mtu.saturating_sub(SMALLEST_RECORD).min(usize::from(u8::MAX))
     }
 
-    /// Whether the sender may send a NewConnectionId now. Otherwise it remembers the number of IDs and their usage.
+    /// Whether the sender may send a NewConnectionId now. Otherwise it remembers the IDs' number and usage.
     pub(super) fn may_send_ids(&mut self, count: u8, usage: Usage) -> bool {
         if self.may_send_message() {
             self.new_ids = self.next_message;
@@ -744,8 +744,8 @@ impl Sender {
         if self.may_send_message() { self.owed_ids.take() } else { None }
     }
 
-    /// Whether the peer has acknowledged the latest NewConnectionId and KeyUpdate. RFC 9147 §8: a message after a KeyUpdate has the new
-    /// keys, which come into use with its ACK.
+    /// Whether the peer has acknowledged the latest NewConnectionId and KeyUpdate. RFC 9147 §8: a message
+    /// after a KeyUpdate has the new keys, which come into use with its ACK.
     pub(super) fn may_send_message(&self) -> bool {
         let has_new_ids = self.new_ids.is_some_and(|number| self.flight.contains_up_to(number));
         !has_new_ids && self.key_update.is_none()

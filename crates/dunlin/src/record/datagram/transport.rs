@@ -1,4 +1,4 @@
-//! What the handshake and the connection ask of a transport ([`Emitter`], [`Transport`]), over datagrams.
+//! A transport over datagrams ([`Emitter`], [`Transport`]), for the handshake and the connection.
 
 use crate::sync::Arc;
 use alloc::vec::Vec;
@@ -173,8 +173,8 @@ impl Emitter for Datagram {
         }
         self.complete = true;
         if self.side == Side::Server {
-            // An honest client sends none yet that is not of the next epoch. What a hostile one has sent may
-            // need more room than is left after the handshake.
+            // An honest client sends no parts of messages yet, except in the next epoch. Parts from a hostile
+            // client may need more room than is left after the handshake.
             self.receiver.drop_parts();
         }
         self.progress();

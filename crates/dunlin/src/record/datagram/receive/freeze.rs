@@ -26,7 +26,7 @@ impl Receiver {
             w.u64(epoch.number);
             epoch.key.freeze(w);
             epoch.window.freeze(w);
-            // RFC 9147 §4.5.3: the limit is that of the key, which goes on.
+            // RFC 9147 §4.5.3: the limit belongs to the key, which goes on.
             w.u64(epoch.forged);
         }
         write_number(w, self.newest);
