@@ -64,6 +64,11 @@ def loaded(name):
     return report
 
 
+def marks(name, program):
+    """The marks of a table in a page."""
+    return f"<!-- table {name}: tools/{program} -->\n", "<!-- end of table -->\n"
+
+
 class Page:
     """A page, and what its tables and its text should be."""
 
@@ -74,12 +79,9 @@ class Page:
         self.problems = []
         self.covered = []
 
-    def marks(self, name):
-        return f"<!-- table {name}: tools/{self.program} -->\n", "<!-- end of table -->\n"
-
     def put(self, name, made, is_new):
         """Replaces a table, and unless it `is_new`, says if it was another one."""
-        begin, end = self.marks(name)
+        begin, end = marks(name, self.program)
         start = self.text.find(begin)
         stop = self.text.find(end, start)
         if min(start, stop) < 0:
@@ -127,7 +129,8 @@ def main(page, program, files, tables, claims):
     args = parser.parse_args()
     if args.files and not args.write:
         reports = [json.loads(pathlib.Path(file).read_text()) for file in args.files]
-        print("\n".join(tables(*reports).values()), end="")
+        for name, made in tables(*reports).items():
+            print(marks(name, program)[0] + "\n" + made)
         return
     if args.files and len(args.files) != len(files):
         parser.error(f"{len(files)} files are needed: {', '.join(files)}")

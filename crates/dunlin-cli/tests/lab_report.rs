@@ -161,12 +161,12 @@ fn tables_of_policy_compare_like_for_like_with_the_paper() {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let tables = String::from_utf8(output.stdout).unwrap();
     for line in [
-        "| scenario 1: highest, software AES | the paper, RSA-4096 | 7 410 | 8 289 | 15 025 | 78 805 |",
-        "|  | Dunlin, RSA-4096 | 6 669 | 7 460 | 13 522 | 70 924 |",
-        "| scenario 2: lowest, software AES | the paper, RSA-1024 | 1 689 | 2 299 | 7 646 | 67 415 |",
-        "|  | Apache, RSA-1024 | 1 689 | 2 299 | 7 646 | 53 932 |",
-        "|  | Dunlin, RSA-1024 | 88.23 % | 80.48 % | 48.97 % | 6.00 % |",
-        "|  | Apache, RSA-1024 | 88.23 % | 80.48 % | 48.97 % | **24.80 %** |",
+        "| scenario 1: highest, software AES | the paper, RSA-4096 | 7410 | 8289 | 15 025 | 78 805 |",
+        "| | Dunlin, RSA-4096 | 6669 | 7460 | 13 522 | 70 924 |",
+        "| scenario 2: lowest, software AES | the paper, RSA-1024 | 1689 | 2299 | 7646 | 67 415 |",
+        "| | Apache, RSA-1024 | 1689 | 2299 | 7646 | 53 932 |",
+        "| | Dunlin, RSA-1024 | 88.23 % | 80.48 % | 48.97 % | 6.00 % |",
+        "| | Apache, RSA-1024 | 88.23 % | 80.48 % | 48.97 % | **24.80 %** |",
         "* Dunlin, RSA-1024: none of the 8 cells reaches the paper's reduction.",
         "* Apache, RSA-1024: 2 of 8 cells reach the paper's reduction: Table 3, software AES, 10 MB; Table 4, software AES, \
          10 MB. The others do not: Table 3, software AES, 10 KB, 100 KB and 1 MB; Table 4, software AES, 10 KB, 100 KB and 1 MB.",
@@ -174,7 +174,7 @@ fn tables_of_policy_compare_like_for_like_with_the_paper() {
         assert!(tables.lines().any(|other| other == line), "{line}\n{tables}");
     }
     let origin = "Command: `dunlin lab run policy --runs 3 --seed 7 --json 'my rows.json'`, seed 7, started 2026-11-29T12:00:00Z. ";
-    assert!(tables.starts_with(origin) && tables.contains("Beside it: apache2-bin 2.4.71-1."), "{tables}");
+    assert!(tables.contains(origin) && tables.contains("Beside it: apache2-bin 2.4.71-1."), "{tables}");
     // Neither hardware AES nor RSA-2048 was measured.
     assert!(!tables.contains("scenario 3: ") && !tables.contains("RSA-2048"), "{tables}");
 }

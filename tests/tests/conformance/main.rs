@@ -7,4 +7,5 @@ mod connection_ids;
 mod decoder;
 mod hostile;
 mod parts;
+mod records;
 mod return_routability;
