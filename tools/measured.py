@@ -107,12 +107,13 @@ class Page:
             self.says(words)
 
     def prose(self):
-        text = re.sub(r"<!-- table .*?<!-- end of table -->|```.*?```", "", self.text, flags=re.S)
+        text = re.sub(r"<!-- table .*?<!-- end of table -->|```.*?```", "\n¶\n", self.text, flags=re.S)
         lines = [line for line in text.splitlines() if not line.startswith(("|", "#"))]
         return " ".join(" ".join(lines).replace("below: the paper", "").split())
 
     def check_sentences(self):
-        for sentence in re.split(r"(?<=[.!?])\)?\s+(?=[A-Z(*`])", self.prose()):
+        for sentence in re.split(r"(?<=[.!?])\)?\s+(?=[A-Z(*`])|¶", self.prose()):
+            sentence = sentence.strip()
             if COMPARES.search(sentence) and not any(words in sentence or sentence in words for words in self.covered):
                 self.problems.append(f"no claim for: {sentence}")
 

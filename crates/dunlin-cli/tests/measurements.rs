@@ -1,5 +1,5 @@
 //! The pages of measurements say what the files in docs/measurements say.
-#![allow(clippy::unwrap_used, reason = "a test may fail")]
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may fail")]
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -35,7 +35,7 @@ pub(super) fn take(from: &mut TlsConnection) -> Vec<u8> {
 }
 
 /// Returns the alert that `connection` sent; opens it with the right key of `keys` if it is encrypted.
-fn sent_alert(connection: &mut TlsConnection, keys: &[Keys]) -> Option<Alert> {
+pub(super) fn sent_alert(connection: &mut TlsConnection, keys: &[Keys]) -> Option<Alert> {
     let last = records(&take(connection)).pop()?;
     match last[0] {
         21 => Some(Alert(last[6])),

@@ -2,10 +2,10 @@
 
 use dunlin::Error;
 use dunlin::error::{Malformed, PeerMisbehaved};
-use dunlin::wire::{AlertDescription as Alert, ContentType, Unit, What};
+use dunlin::wire::{AlertDescription as Alert, ContentType, What};
 use dunlin_tests::NOW;
 
-use super::hostile::{edited_hello, fresh, pair, take};
+use super::hostile::{edited_hello, fresh, pair, sent_alert, take};
 
 #[test]
 fn rejects_invalid_records() {
