@@ -38,7 +38,7 @@ const RUN: [(&str, &str); 11] = [
 ];
 
 /// The beginnings of commands that do not run here, and why.
-const LEFT_OUT: [(&str, &str); 19] = [
+const LEFT_OUT: [(&str, &str); 21] = [
     ("make ", "builds the project; CI runs `make test`"),
     ("cargo ", "builds the project"),
     ("cd race", "builds the project"),
@@ -58,6 +58,8 @@ const LEFT_OUT: [(&str, &str); 19] = [
     ("dunlin did create --method dunlin --registry https://one.example", "as above"),
     ("tools/", "replaces tables by figures of an experiment"),
     ("sudo target/", "an experiment of minutes"),
+    ("sudo env ", "as above"),
+    ("out=", "a library for the experiment above"),
 ];
 
 /// The beginning of each script. `serve` starts a program in the background, and returns when its port is

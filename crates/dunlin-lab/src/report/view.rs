@@ -36,7 +36,7 @@ impl Reference {
     /// The name of the reference.
     pub(super) fn name(self) -> String {
         match self {
-            Self::Paper(name) => format!("the {name}"),
+            Self::Paper(name) => name.to_owned(),
             Self::Figure(figure) => names::words(figure).0,
         }
     }

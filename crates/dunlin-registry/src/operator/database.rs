@@ -179,16 +179,28 @@ fn directory(path: &Path) -> &Path {
     path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// Makes this process the only one that writes. The lock ends with the process or the returned file. It is a
-/// file of its own, because closing a file takes SQLite's locks off it.
-pub(crate) fn lock(path: &Path) -> Result<File, RegistryError> {
-    let name = beside(path, "-lock");
-    let file = OpenOptions::new().create(true).append(true).mode(0o600).open(&name);
-    let file = file.map_err(|error| RegistryError::file(&name, &error))?;
-    match file.try_lock() {
-        Ok(()) => Ok(file),
-        Err(std::fs::TryLockError::WouldBlock) => Err(RegistryError::InUse(path.display().to_string())),
-        Err(std::fs::TryLockError::Error(error)) => Err(RegistryError::file(&name, &error)),
+/// Makes this process the only one that writes, until it ends or drops this value. The lock is on a file of its
+/// own, because closing a file takes SQLite's locks off it.
+pub(crate) struct Lock(File);
+
+impl Lock {
+    pub(crate) fn take(path: &Path) -> Result<Self, RegistryError> {
+        let name = beside(path, "-lock");
+        let file = OpenOptions::new().create(true).append(true).mode(0o600).open(&name);
+        let file = file.map_err(|error| RegistryError::file(&name, &error))?;
+        match file.try_lock() {
+            Ok(()) => Ok(Self(file)),
+            Err(std::fs::TryLockError::WouldBlock) => Err(RegistryError::InUse(path.display().to_string())),
+            Err(std::fs::TryLockError::Error(error)) => Err(RegistryError::file(&name, &error)),
+        }
+    }
+}
+
+impl Drop for Lock {
+    /// A child that another thread has forked still has the file open until it runs its program, so closing
+    /// would not unlock it. If unlocking fails, closing is what remains.
+    fn drop(&mut self) {
+        let _ = self.0.unlock();
     }
 }
 

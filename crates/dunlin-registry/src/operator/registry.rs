@@ -1,7 +1,6 @@
 //! A registry, which takes operations and answers questions.
 
 use std::fmt;
-use std::fs::File;
 use std::ops::Deref;
 use std::path::Path;
 use std::sync::Arc;
@@ -135,7 +134,7 @@ pub struct Registry {
     writer: Option<JoinHandle<()>>,
     /// Its sender ends with the writer.
     ended: watch::Receiver<()>,
-    _lock: File,
+    _lock: database::Lock,
 }
 
 impl Registry {
@@ -163,7 +162,7 @@ impl Registry {
         let keys = settings.signers()?;
         // One file has one lock, under whatever name it is opened.
         let path = &path.canonicalize().map_err(|error| RegistryError::file(path, &error))?;
-        let lock = database::lock(path)?;
+        let lock = database::Lock::take(path)?;
         let connection = database::writer(path)?;
         let (found, wanted) = (database::setting(&connection, KEY)?, keys.logs());
         // The registry has had these keys, and it has one of them still.

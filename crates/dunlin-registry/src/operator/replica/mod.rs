@@ -18,7 +18,6 @@ mod waiting;
 
 use std::convert::Infallible;
 use std::fmt;
-use std::fs::File;
 use std::io;
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
@@ -87,7 +86,7 @@ pub struct Replica {
     /// Operations for the node. [`Replica::run`] takes the receiver.
     outgoing: mpsc::Sender<Vec<u8>>,
     queue: tokio::sync::Mutex<mpsc::Receiver<Vec<u8>>>,
-    _lock: File,
+    _lock: database::Lock,
 }
 
 /// The text in a replica's database in place of a registry's key.
@@ -121,7 +120,7 @@ impl Replica {
     pub fn open(path: &Path, provider: Arc<CryptoProvider>, chain: Chain) -> Result<Self, RegistryError> {
         // One file has one lock, under whatever name it is opened.
         let path = &path.canonicalize().map_err(|error| RegistryError::file(path, &error))?;
-        let lock = database::lock(path)?;
+        let lock = database::Lock::take(path)?;
         let connection = database::writer(path)?;
         let (found, wanted) = (database::setting(&connection, KEY)?, key(&chain));
         if found != wanted {

@@ -16,7 +16,6 @@ mod source;
 
 use std::convert::Infallible;
 use std::fmt;
-use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -176,7 +175,7 @@ pub struct Watch {
     asks: mpsc::Sender<Ask>,
     queue: tokio::sync::Mutex<Option<(Replay, mpsc::Receiver<Ask>)>>,
     period: Duration,
-    _lock: File,
+    _lock: database::Lock,
 }
 
 /// The text in a watch's database in place of a registry's key.
@@ -205,7 +204,7 @@ impl Watch {
     /// [`RegistryError::Damaged`]; the database cannot be read; the name or the key is unsuitable.
     pub fn open(path: &Path, settings: &WatchSettings, source: Source) -> Result<Self, RegistryError> {
         let path = &path.canonicalize().map_err(|error| RegistryError::file(path, &error))?;
-        let lock = database::lock(path)?;
+        let lock = database::Lock::take(path)?;
         let connection = database::writer(path)?;
         let origin = settings.logs.first().map_or("", NoteKey::name).to_owned();
         let (found, wanted) = (database::setting(&connection, KEY)?, key(&origin));
