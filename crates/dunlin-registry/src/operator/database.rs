@@ -179,8 +179,8 @@ fn directory(path: &Path) -> &Path {
     path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// Makes this process the only one that writes, until it ends or drops this value. The lock is on a file of its
-/// own, because closing a file takes SQLite's locks off it.
+/// Makes this process the only one that writes, until it ends or drops this value. The lock is on a file of
+/// its own, because closing a file takes SQLite's locks off it.
 pub(crate) struct Lock(File);
 
 impl Lock {
@@ -198,7 +198,7 @@ impl Lock {
 
 impl Drop for Lock {
     /// A child that another thread has forked still has the file open until it runs its program, so closing
-    /// would not unlock it. If unlocking fails, closing is what remains.
+    /// would not unlock it. If unlocking fails, the file is closed nevertheless.
     fn drop(&mut self) {
         let _ = self.0.unlock();
     }

@@ -131,8 +131,8 @@ impl Stack for Foreign {
         };
         // Over DTLS, OpenSSL 3.0's server finds no suite for an Ed25519 key, and GnuTLS's client sends no
         // certificate with one. GnuTLS finds no cookie in a fragmented ClientHello, which one with a session
-        // ID is at MTU 127. And it sends no flight of more than 32 datagrams ("GnuTLS internal error"), which a
-        // chain of RSA-4096 takes there.
+        // ID is at MTU 127. And it sends no flight of more than 32 datagrams ("GnuTLS internal error"), which
+        // a chain of RSA-4096 takes there.
         let key = case.keys.credential.key_type(Side::Server);
         let is_too_long = mtu == SMALLEST_MTU && key == KeyType::Rsa4096;
         let refuses = case.protocol.is_over_datagrams()
