@@ -1,11 +1,11 @@
 //! Associations that survive a restart of the tunnel.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use dunlin::DtlsConnection;
 use dunlin::crypto::CryptoProvider;
-use dunlin_tokio::{DtlsEndpoint, now};
+use dunlin::{DtlsConnection, Path};
+use dunlin_tokio::{DtlsEndpoint, addresses, now};
 use zeroize::Zeroizing;
 
 use super::Live;
@@ -14,7 +14,8 @@ use crate::frozen::{FrozenPlace, NotThawed};
 
 /// An association from the file, and where its socket and its program were.
 pub(crate) struct Thawed {
-    pub(crate) from: SocketAddr,
+    /// The program, and the address of the tunnel that it has asked.
+    pub(crate) from: Path,
     /// The port of the socket to the server. With the same port, the server need not notice anything.
     pub(crate) port: u16,
     pub(crate) connection: Box<DtlsConnection>,
@@ -50,11 +51,13 @@ impl Freezer {
         }
     }
 
-    /// Freezes the association of an endpoint, for the program at `from`. Returns whether that worked;
+    /// Freezes the association of an endpoint, for the program of the path `from`. Returns whether that worked;
     /// otherwise the association goes on.
-    pub(crate) fn freeze(&self, live: &Live, endpoint: &DtlsEndpoint, from: SocketAddr) -> bool {
+    pub(crate) fn freeze(&self, live: &Live, endpoint: &DtlsEndpoint, from: Path) -> bool {
         let (shared, port) = (live.config.datagrams.shared, endpoint.local_addr().port());
-        let header = format!("{shared} {from} {port} {} {}", live.config.to.value, live.config.name);
+        let asked = from.source.map(|asked| format!(",{asked}")).unwrap_or_default();
+        let (peer, to, name) = (from.peer, &live.config.to.value, &live.config.name);
+        let header = format!("{shared} {peer}{asked} {port} {to} {name}");
         let Ok(len) = u16::try_from(header.len()) else { return false };
         let mut frozen = vec![];
         let done = endpoint.freeze(|association| {
@@ -90,7 +93,8 @@ impl Freezer {
 /// The header that the tunnel writes before an association.
 struct Header<'a> {
     shared: bool,
-    from: SocketAddr,
+    /// The program's address and, after a comma, the one that it has asked, if the listener has several.
+    from: Path,
     port: u16,
     /// The server's host and port in the configuration.
     to: &'a str,
@@ -100,7 +104,7 @@ struct Header<'a> {
 impl Header<'_> {
     /// The listener of the association, if it still has the same server and kind of associations. The engine
     /// checks the server's name and the key.
-    fn find(&self, listeners: &[Arc<Live>]) -> Option<(Arc<Live>, SocketAddr, u16)> {
+    fn find(&self, listeners: &[Arc<Live>]) -> Option<(Arc<Live>, Path, u16)> {
         let live = listeners.iter().find(|live| live.config.name == self.listener)?;
         let is_same = live.config.datagrams.shared == self.shared && live.config.to.value == self.to;
         let fits = live.is_datagram() && is_same;
@@ -116,10 +120,19 @@ fn split(bytes: &[u8]) -> Option<(Header<'_>, &[u8])> {
     let mut word = || words.next();
     let header = Header {
         shared: word()?.parse().ok()?,
-        from: word()?.parse().ok()?,
+        from: path(word()?)?,
         port: word()?.parse().ok()?,
         to: word()?,
         listener: word()?,
     };
     Some((header, association))
+}
+
+/// Reads the path of a program.
+fn path(word: &str) -> Option<Path> {
+    let (peer, asked) = match word.split_once(',') {
+        Some((peer, asked)) => (peer, Some(asked.parse::<IpAddr>().ok()?)),
+        None => (word, None),
+    };
+    Some(Path { source: asked, ..addresses::plain(peer.parse::<SocketAddr>().ok()?).into() })
 }

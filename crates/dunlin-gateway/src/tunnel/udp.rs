@@ -13,7 +13,7 @@ use dunlin_registry::lookup;
 use dunlin_tokio::places::{Places, Seated};
 use dunlin_tokio::{
     AttemptError, DtlsAssociation, DtlsAttempt, DtlsEndpoint, DtlsOptions, PathEvent, PlainBuffers,
-    PlainSocket, addresses, connect_first,
+    PlainSocket, connect_first,
 };
 use tokio::net::UdpSocket;
 use tokio::sync::{mpsc, watch};
@@ -154,7 +154,7 @@ impl Listener {
         let live = self.settings.load_full();
         let thawed = std::mem::take(&mut *live.thawed.lock().unwrap_or_else(PoisonError::into_inner));
         for thawed in thawed {
-            let from = addresses::plain(thawed.from);
+            let from = thawed.from.peer;
             let source = (!live.config.datagrams.shared).then_some(from);
             self.begin(live.clone(), source, from, Some(thawed));
         }
@@ -276,8 +276,9 @@ impl Client {
         let live = self.settings.load_full();
         let mut outage = Outage::new(&live);
         if let Some(thawed) = thawed {
+            let path = thawed.from;
             match resume(&live, thawed).await {
-                Ok(link) if !self.pass(&live, &link, None, (from.into(), seated)).await => return,
+                Ok(link) if !self.pass(&live, &link, None, (path, seated)).await => return,
                 Ok(_) => {}
                 Err(error) => {
                     tracing::warn!(listener = live.config.name, client = %from, %error, "an association was not thawed");
@@ -366,7 +367,7 @@ impl Client {
         if matches!(end, End::Refused) {
             dtls.abort(AlertDescription::CERTIFICATE_REVOKED);
         }
-        if matches!(end, End::Stopped) && self.freezes(live, link, from.peer) {
+        if matches!(end, End::Stopped) && self.freezes(live, link, from) {
             return false;
         }
         if matches!(end, End::Idle | End::Stopped) {
@@ -380,7 +381,7 @@ impl Client {
 
     /// Freezes an association for the next tunnel. Without connection IDs, the server would not find it
     /// again.
-    fn freezes(&self, live: &Live, link: &Link, from: SocketAddr) -> bool {
+    fn freezes(&self, live: &Live, link: &Link, from: Path) -> bool {
         let stops = *self.shared.phase.borrow() >= Phase::Draining;
         let freezer = live.freezer.as_ref().filter(|_| stops && !link.dtls.peer_connection_id().is_empty());
         freezer.is_some_and(|freezer| freezer.freeze(live, &link.endpoint, from))

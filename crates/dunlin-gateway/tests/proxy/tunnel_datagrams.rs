@@ -225,6 +225,25 @@ async fn associations_survive_a_restart_of_the_tunnel() {
     metric_becomes(&gateway, "dunlin_gateway_connections{listener=\"test\"}", 1.0).await;
 }
 
+#[tokio::test]
+async fn a_restarted_tunnel_answers_from_the_address_that_was_asked_before() {
+    let place = Place::new();
+    let (backend, to) = socket().await;
+    let (_gateway, port) = place.start(&dtls(to)).await;
+    let listener = datagrams(port, "remote = true").replacen("127.0.0.1:0", "0.0.0.0:0", 1);
+    let config = format!("[frozen]\nfile = \"frozen\"\nids = \"ids\"\n{listener}");
+    let asked = |local| SocketAddr::from(([127, 0, 0, 2], local));
+    let (tunnel, first) = place.tunnel(&config).await;
+    let program = socket().await.0;
+    program.send_to(b"question", asked(first)).await.unwrap();
+    let (_, from) = receive(&backend).await;
+    within(tunnel.stop()).await;
+    let (tunnel, second) = place.tunnel(&config).await;
+    backend.send_to(b"answer", from).await.unwrap();
+    assert_eq!(receive(&program).await, ("answer".to_owned(), asked(second)));
+    assert_eq!(metric(&tunnel, "dunlin_tunnel_handshakes_total"), 0.0, "{}", tunnel.metrics());
+}
+
 /// The administrator has changed where the data go. The association of the previous configuration would go on
 /// as before.
 #[tokio::test]
