@@ -308,26 +308,7 @@ impl<'a> Explainer<'a> {
         }
         let without_certificate = self.options.cert.is_empty() && self.options.key.is_empty();
         match why {
-            P::Version(Some(ProtocolVersion::DTLS1_2)) if !self.options.tls1_2 => Explanation::new(
-                format!("the {peer} speaks at most DTLS 1.2"),
-                "enable DTLS 1.3 on it, or add --tls1-2 --tls1-3",
-            ),
-            P::Version(Some(ProtocolVersion::DTLS1_3)) if !self.options.has_tls13() => Explanation::new(
-                format!("the {peer} speaks only DTLS 1.3"),
-                format!("add --tls1-3, or enable DTLS 1.2 on the {peer}"),
-            ),
-            P::Version(Some(ProtocolVersion::TLS1_2)) if !self.options.tls1_2 => Explanation::new(
-                format!("the {peer} speaks at most TLS 1.2"),
-                "enable TLS 1.3 on it, or add --tls1-2 --tls1-3",
-            ),
-            P::Version(Some(ProtocolVersion::TLS1_3)) if !self.options.has_tls13() => Explanation::new(
-                format!("the {peer} speaks only TLS 1.3"),
-                format!("add --tls1-3, or enable TLS 1.2 on the {peer}"),
-            ),
-            P::Version(Some(version)) => Explanation::new(
-                format!("the {peer} speaks {version}, and this {own} {}", self.options.versions()),
-                "enable a common version on both sides",
-            ),
+            P::Version(Some(version)) => self.other_version(*version),
             P::SuiteAuthentication if !self.options.has_psk() && self.offers_psks_alone() => {
                 Explanation::new(
                     format!(
@@ -405,6 +386,34 @@ impl<'a> Explainer<'a> {
                 };
                 Explanation::new(format!("this {own} finds {why}"), advice)
             }
+        }
+    }
+
+    /// Explains that the peer speaks no version that this side has on.
+    fn other_version(&self, version: ProtocolVersion) -> Explanation {
+        let (own, peer) = (own(self.side), peer(self.side));
+        let [newer_off, older_off] = [!self.options.has_tls13(), !self.options.tls1_2];
+        let only = |version: &str, other: &str| {
+            Explanation::new(
+                format!("the {peer} speaks only {version}"),
+                format!("add --tls1-3, or enable {other} on the {peer}"),
+            )
+        };
+        let at_most = |version: &str, newer: &str| {
+            Explanation::new(
+                format!("the {peer} speaks at most {version}"),
+                format!("enable {newer} on it, or add --tls1-2 --tls1-3"),
+            )
+        };
+        match version {
+            ProtocolVersion::DTLS1_2 if older_off => at_most("DTLS 1.2", "DTLS 1.3"),
+            ProtocolVersion::DTLS1_3 if newer_off => only("DTLS 1.3", "DTLS 1.2"),
+            ProtocolVersion::TLS1_2 if older_off => at_most("TLS 1.2", "TLS 1.3"),
+            ProtocolVersion::TLS1_3 if newer_off => only("TLS 1.3", "TLS 1.2"),
+            version => Explanation::new(
+                format!("the {peer} speaks {version}, and this {own} {}", self.options.versions()),
+                "enable a common version on both sides",
+            ),
         }
     }
 
@@ -496,35 +505,7 @@ impl<'a> Explainer<'a> {
             | A::UNSUPPORTED_CERTIFICATE
             | A::CERTIFICATE_REVOKED
             | A::CERTIFICATE_EXPIRED
-            | A::CERTIFICATE_UNKNOWN => Explanation::new(
-                says(match self.own_source() {
-                    Some(source) => format!("refused the credential of this {own}, {source}"),
-                    None => format!("refused this {own}, which has no credential"),
-                }),
-                match alert {
-                    A::CERTIFICATE_REVOKED if self.options.verifiable.did.is_some() => {
-                        format!(
-                            "give this {own} the latest key of its DID, and a credential that the issuer has neither revoked nor signed with a \
-                             replaced key; the log of the {peer} says more"
-                        )
-                    }
-                    A::CERTIFICATE_EXPIRED if self.options.verifiable.did.is_some() => format!(
-                        "give this {own} a new credential, or the newest status list with --staple-status, or correct the {peer}'s clock if it is wrong"
-                    ),
-                    A::CERTIFICATE_REVOKED => {
-                        format!("give this {own} a new key and certificate: a revocation is permanent")
-                    }
-                    A::CERTIFICATE_EXPIRED => {
-                        format!(
-                            "renew this {own}'s certificate, or correct the {peer}'s clock if it is wrong"
-                        )
-                    }
-                    _ => format!(
-                        "give this {own} a credential that the {peer} trusts, or add its CA or key to the {peer}'s trust \
-                         settings (with dunlin: --CAfile, --rpk-file, --trust, --peers)"
-                    ),
-                },
-            ),
+            | A::CERTIFICATE_UNKNOWN => self.refused_credential(alert),
             A::CERTIFICATE_REQUIRED => self.no_certificate(alert),
             A::DECRYPT_ERROR | A::UNKNOWN_PSK_IDENTITY if self.options.has_psk() => Explanation::new(
                 says(format!("does not know the identity or has another key than {}", self.psk_source())),
@@ -592,6 +573,40 @@ impl<'a> Explainer<'a> {
                 format!("look at the log of the {peer}"),
             ),
         }
+    }
+
+    /// Explains that the peer refused the credential of this side.
+    fn refused_credential(&self, alert: AlertDescription) -> Explanation {
+        use AlertDescription as A;
+        let (own, peer) = (own(self.side), peer(self.side));
+        let why = match self.own_source() {
+            Some(source) => {
+                format!("the {peer} refused the credential of this {own}, {source} (alert {alert})")
+            }
+            None => format!("the {peer} refused this {own}, which has no credential (alert {alert})"),
+        };
+        let advice = match alert {
+            A::CERTIFICATE_REVOKED if self.options.verifiable.did.is_some() => {
+                format!(
+                    "give this {own} the latest key of its DID, and a credential that the issuer has neither revoked nor signed with a \
+                             replaced key; the log of the {peer} says more"
+                )
+            }
+            A::CERTIFICATE_EXPIRED if self.options.verifiable.did.is_some() => format!(
+                "give this {own} a new credential, or the newest status list with --staple-status, or correct the {peer}'s clock if it is wrong"
+            ),
+            A::CERTIFICATE_REVOKED => {
+                format!("give this {own} a new key and certificate: a revocation is permanent")
+            }
+            A::CERTIFICATE_EXPIRED => {
+                format!("renew this {own}'s certificate, or correct the {peer}'s clock if it is wrong")
+            }
+            _ => format!(
+                "give this {own} a credential that the {peer} trusts, or add its CA or key to the {peer}'s trust \
+                         settings (with dunlin: --CAfile, --rpk-file, --trust, --peers)"
+            ),
+        };
+        Explanation::new(why, advice)
     }
 
     /// Explains that the server requires a certificate and received none.
