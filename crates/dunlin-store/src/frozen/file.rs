@@ -20,7 +20,7 @@ use tempfile::NamedTempFile;
 use zeroize::Zeroizing;
 
 use super::seal::{FileKeys, Kind, PieceSealer};
-use super::{FileId, FrozenError, FrozenIds, IdsFault};
+use super::{FileId, FrozenError, FrozenIds, IdsFault, MAX_ASSOCIATION};
 use crate::cache::{key_file, sealing_aead, trouble};
 
 /// The first bytes of a file. The version follows.
@@ -30,12 +30,6 @@ const VERSION: u8 = b'1';
 /// The length of a piece from which it is written, in bytes: long enough that tags and calls of the system
 /// cost nothing.
 const PIECE: usize = 128 << 10;
-
-/// The longest frozen association, in bytes. It has the names of the peer's certificate, its PSK identity,
-/// and apart from them some hundred bytes. Both fit: a Certificate message has at most 64 kB, in which IPv4
-/// addresses take 6 bytes each and as text up to 17.
-pub const MAX_ASSOCIATION: usize = 256 << 10;
-const _: () = assert!((64 << 10) / 6 * 17 + (64 << 10) + 2048 <= MAX_ASSOCIATION);
 
 /// The number of files that are set aside beside one file. A server that is started again and again must not
 /// fill its directory.
