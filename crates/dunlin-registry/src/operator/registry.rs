@@ -18,8 +18,9 @@ use tokio::sync::{Semaphore, watch};
 use crate::operator::database::{self, CHECKPOINT, KEY};
 use crate::operator::error::RegistryError;
 use crate::operator::reader::{Reader, Snapshot};
+use crate::operator::room::Room;
 use crate::operator::writer::{
-    Answer, Keys, MAX_CREATIONS, MAX_QUEUE, Pair, Receipt, Room, Submission, Writer, first_checkpoint,
+    Answer, Keys, MAX_CREATIONS, MAX_QUEUE, Pair, Receipt, Submission, Writer, first_checkpoint,
 };
 
 /// A registry signs its checkpoint again after this time without an operation, so that it stays fresh.

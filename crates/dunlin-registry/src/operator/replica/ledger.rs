@@ -15,8 +15,10 @@ use serde_json::Value;
 use super::{HEIGHT, LOG};
 use crate::operator::database::{self, CHECKPOINT, Stored};
 use crate::operator::error::RegistryError;
+use crate::operator::head::Head;
 use crate::operator::reader::Snapshot;
-use crate::operator::writer::{Append, Head, Receipt, Room, is_own, with_room};
+use crate::operator::room::{Room, is_own, with_room};
+use crate::operator::writer::{Append, Receipt};
 
 /// When the operations of the log take this many bytes, with the space reserved for its DIDs, only
 /// deactivations and one more update of each DID are valid: the log can never become shorter.

@@ -26,8 +26,8 @@ use super::{BODY_TIME, Source, page};
 use crate::operator::error::RegistryError;
 use crate::operator::history::{self, Entry};
 use crate::operator::reader::{Reader, Resolution, Snapshot};
+use crate::operator::room::Room;
 use crate::operator::tile::{Tile, TileKind};
-use crate::operator::writer::Room;
 
 /// The description of the interface.
 const OPENAPI: &str = include_str!("openapi.json");

@@ -26,8 +26,9 @@ use tokio::time::timeout;
 use crate::operator::error::RegistryError;
 use crate::operator::reader::Reader;
 use crate::operator::registry::Registry;
+use crate::operator::room::Room;
 use crate::operator::watch::Watch;
-use crate::operator::writer::{Answer, Room};
+use crate::operator::writer::Answer;
 
 mod api;
 mod body;

@@ -30,7 +30,7 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::operator::database::{self, CHECKPOINT, KEY};
 use crate::operator::error::RegistryError;
-use crate::operator::writer::Head;
+use crate::operator::head::Head;
 use evidence::Evidence;
 use replay::{NOTE, Replay};
 

@@ -21,9 +21,11 @@ use super::source::Source;
 use super::{Reply, WatchError};
 use crate::operator::database::{self, CHECKPOINT};
 use crate::operator::error::RegistryError;
+use crate::operator::head::Head;
 use crate::operator::log::{Edge, StoredNodes};
+use crate::operator::room::Room;
 use crate::operator::tile::TILE_WIDTH;
-use crate::operator::writer::{Append, Head, Room};
+use crate::operator::writer::Append;
 
 /// How many DIDs the log names that have changed before a false root, if the registry does not help to find
 /// the one that is false.
