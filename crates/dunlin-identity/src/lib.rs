@@ -23,6 +23,21 @@
 //!
 //! Without the feature `std` it is `no_std` with `alloc`, for devices: DIDs, their documents and methods,
 //! trust lists, and the proofs of a registry. Credentials, and the verifiers of [`handshake`], need `std`.
+//!
+//! A module imports from its own row or from rows below it (`tools/layers` checks that).
+//!
+//! <!-- layers -->
+//! ```text
+//! row  modules                   what they contain
+//! 6    handshake               | the engine's verifiers
+//! 5    holding                 | the DIDs and credentials that a program shows
+//! 4    credential directory registry | credentials; files of an own DID; proofs of a registry
+//! 3    method                  | how a DID leads to its document
+//! 2    document trust          | documents of DIDs; lists of trusted DIDs
+//! 1    cbor hash knowledge     | hashes, and what has ended
+//! 0    did gzip json key merkle protobuf | syntax, encodings, keys, trees of hashes
+//! ```
+//! <!-- end of layers -->
 
 #![cfg_attr(not(feature = "std"), no_std)]
 
@@ -39,6 +54,7 @@ pub mod document;
 pub mod gzip;
 #[cfg(feature = "std")]
 pub mod handshake;
+mod hash;
 #[cfg(feature = "std")]
 pub mod holding;
 pub mod json;

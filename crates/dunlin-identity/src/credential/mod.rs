@@ -11,6 +11,7 @@ use crate::key::PublicKey;
 
 mod context;
 pub mod cose;
+mod cose_error;
 pub mod jwt;
 pub mod links;
 mod members;

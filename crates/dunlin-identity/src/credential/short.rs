@@ -7,7 +7,7 @@ use base64ct::{Base64UrlUnpadded, Encoding};
 use serde_json::{Map, Number, Value, json};
 
 use super::CREDENTIALS_V2;
-use super::cose::CoseError;
+use super::cose_error::CoseError;
 use super::time::DateTime;
 use crate::cbor::Cbor;
 use crate::did::Did;

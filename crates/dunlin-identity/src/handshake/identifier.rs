@@ -17,8 +17,8 @@ use super::verifier::of_clock;
 use super::{Judge, Refusal, Stapled};
 use crate::credential::{Seconds, unsigned};
 use crate::did::Did;
+use crate::hash::Sha256Hash;
 use crate::json;
-use crate::method::dunlin::Sha256Hash;
 use crate::trust::TrustList;
 
 /// A peer that has proven a bare DID: the DID, and the facts that the verdict rests on.

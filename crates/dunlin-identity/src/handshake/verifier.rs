@@ -19,9 +19,9 @@ use crate::credential::status::{SentList, StatusEntry, StatusError, StatusList, 
 use crate::credential::{self, CredentialError, Seconds, VerifiedCredential, Verifier, unsigned};
 use crate::did::Did;
 use crate::document::DidDocument;
+use crate::hash::Sha256Hash;
 use crate::holding::issuer_name;
 use crate::knowledge::{Knowledge, Learnt};
-use crate::method::dunlin::Sha256Hash;
 use crate::trust::TrustList;
 
 /// Verifies peers by their credentials (docs/identity.md). [`Verifiers::with`](dunlin::auth::Verifiers::with)

@@ -12,13 +12,14 @@ use super::map::{MapError, map_key};
 use super::proof::{MAX_STATE_PROOF, StateProof};
 use crate::did::Did;
 use crate::document::{DidDocument, DocumentError};
+use crate::hash::Sha256Hash;
 use crate::key::KeyError;
 use crate::merkle::Hasher;
-use crate::method::dunlin::{OperationError, Sha256Hash, registry_of};
+use crate::method::dunlin::{MAX_DOCUMENT, OperationError, registry_of};
 use crate::trust::MAX_MEMBERSHIP;
 
-/// The longest staple, in bytes.
-pub const MAX_STAPLE: usize = 16 * 1024;
+/// The longest staple, in bytes: the longest document, and 4.5 KiB for the checkpoint and the proof.
+pub const MAX_STAPLE: usize = MAX_DOCUMENT + 4608;
 
 /// Why a staple is refused or cannot be written.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
