@@ -101,9 +101,7 @@ fn did_key_agrees_with_its_published_vectors_of_curves_and_rsa() {
 
 #[test]
 fn did_jwk_agrees_with_the_examples_of_its_specification() {
-    let Value::Object(published) = Value::Object(vectors(include_str!("data/did-jwk/p256.json"))) else {
-        return;
-    };
+    let published = vectors(include_str!("data/did-jwk/p256.json"));
     let name = did(published["id"].as_str().unwrap());
     let document = JWK.resolve(&name).unwrap();
     assert_eq!(document.value(), &Value::Object(published));
