@@ -6,13 +6,13 @@ mod keys;
 
 use base64ct::{Base64UrlUnpadded, Encoding};
 use dunlin::wire::SignatureScheme;
-use dunlin_identity::did::{Did, DidError, DidUrl, MAX_DID};
-use dunlin_identity::document::{
-    DidDocument, DocumentError, MAX_RELATIONSHIP_ENTRIES, MAX_VERIFICATION_METHODS, Relationship,
-};
-use dunlin_identity::json::{JsonFault, MAX_JSON, Value, read_bounded};
+use dunlin_identity::encoding::json::{JsonFault, MAX_JSON, Value, read_bounded};
 use dunlin_identity::key::{KeyError, KeyType, MAX_MULTIBASE, PublicKey, base58btc, multibase_decode};
 use dunlin_identity::method::{JWK, KEY, Method, MethodError, Methods};
+use dunlin_identity::{
+    Did, DidDocument, DidError, DidUrl, DocumentError, MAX_DID, MAX_RELATIONSHIP_ENTRIES,
+    MAX_VERIFICATION_METHODS, Relationship,
+};
 use serde_json::json;
 
 const ED25519: &str = "did:key:z6MkiTBz1ymuepAQ4HEHYSF1H8quG5GLVVQR3djdX3mDooWp";

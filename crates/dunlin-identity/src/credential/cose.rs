@@ -3,11 +3,10 @@
 use dunlin::crypto::{CryptoProvider, SigningKey};
 use serde_json::Value;
 
-pub use super::cose_error::CoseError;
-
+use super::cose_error::CoseError;
 use super::short;
-use crate::cbor::{self, Cbor};
 use crate::did::{Did, DidUrl};
+use crate::encoding::cbor::{self, Cbor};
 use crate::key::{self, KeyType, PublicKey};
 
 /// The first byte: the tag of COSE_Sign1, 18.

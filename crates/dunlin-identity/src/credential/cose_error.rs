@@ -1,7 +1,7 @@
 //! Why compact credentials are refused.
 
-use crate::cbor::CborError;
-use crate::json::JsonFault;
+use crate::encoding::cbor::CborError;
+use crate::encoding::json::JsonFault;
 use crate::key::{KeyError, KeyType};
 
 /// Why a compact credential is refused.

@@ -17,7 +17,7 @@ use crate::key::KeyError;
 use crate::knowledge::MAX_KNOWN_DIDS;
 use crate::method::dunlin::{OperationError, check_first_document};
 use crate::method::{Jwk, Key, Method, MethodError};
-use crate::registry::staple::StapleError;
+use crate::transparency::StapleError;
 use crate::trust::TrustList;
 
 /// Why a DID does not resolve.

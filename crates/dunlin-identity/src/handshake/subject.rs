@@ -15,7 +15,7 @@ use crate::credential::Seconds;
 use crate::did::{Did, did_method};
 use crate::document::{DidDocument, Relationship};
 use crate::hash::Sha256Hash;
-use crate::registry::staple::Staple;
+use crate::transparency::Staple;
 use crate::trust::TrustList;
 
 /// The DIDs of peers, and how they resolve.

@@ -10,6 +10,7 @@ use dunlin::wire::{AlertDescription as Alert, CertificateType, DidMethod};
 use dunlin::{Now, PeerIdentity};
 use serde_json::Value;
 
+use super::holding::issuer_name;
 use super::known::Known;
 use super::refusal::of_credential;
 use super::resolve::{ListedIssuer, Resolution, Resolver, Standing};
@@ -20,7 +21,6 @@ use crate::credential::{self, CredentialError, Seconds, VerifiedCredential, Veri
 use crate::did::Did;
 use crate::document::DidDocument;
 use crate::hash::Sha256Hash;
-use crate::holding::issuer_name;
 use crate::knowledge::{Knowledge, Learnt};
 use crate::trust::TrustList;
 
@@ -35,8 +35,8 @@ use crate::trust::TrustList;
 ///
 /// use dunlin::auth::Verifiers;
 /// use dunlin::crypto::CryptoProvider;
+/// use dunlin_identity::TrustList;
 /// use dunlin_identity::handshake::{CredentialVerifier, ListedIssuers};
-/// use dunlin_identity::trust::TrustList;
 ///
 /// /// Trusts the issuers on this list.
 /// fn trust(

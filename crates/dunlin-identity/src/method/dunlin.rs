@@ -3,7 +3,7 @@
 //! A DID is the hash of its first document. That document commits to the next key and to a recovery key by
 //! their hashes. An update reveals the next key and commits to another one, so a stolen current key does not
 //! suffice to change the DID. A registry orders the operations and proves the latest state: see
-//! [`crate::registry`].
+//! [`crate::transparency`].
 
 use alloc::borrow::ToOwned;
 use alloc::format;
@@ -15,12 +15,12 @@ use serde_json::{Map, Value, json};
 
 use crate::did::Did;
 use crate::document::{DID_CONTEXT, DidDocument, DocumentError, MULTIKEY_CONTEXT, Relationship};
-pub use crate::hash::Sha256Hash;
-use crate::json::{self, JsonError, JsonFault};
+use crate::encoding::json::{self, JsonError, JsonFault};
+use crate::hash::Sha256Hash;
 use crate::key::{self, KeyError, KeyType, PublicKey};
 
 /// The longest document in canonical form, in bytes: 11.5 KiB. A staple
-/// ([`MAX_STAPLE`](crate::registry::staple::MAX_STAPLE)) has 4.5 KiB more.
+/// ([`MAX_STAPLE`](crate::transparency::MAX_STAPLE)) has 4.5 KiB more.
 pub const MAX_DOCUMENT: usize = 11776;
 
 /// The longest operation, in bytes: a document, and 8.5 KiB for the rest, of which a key and a signature can

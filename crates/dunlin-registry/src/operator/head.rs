@@ -1,9 +1,6 @@
 //! The state of the log and of the map that the newest checkpoint states.
 
-use dunlin_identity::merkle::{Hasher, NodeHash, Nodes};
-use dunlin_identity::registry::checkpoint::Checkpoint;
-use dunlin_identity::registry::map::StateMap;
-use dunlin_identity::registry::proof::root_entry;
+use dunlin_identity::transparency::{Checkpoint, Hasher, NodeHash, Nodes, StateMap, root_entry};
 use rusqlite::Connection;
 
 use crate::operator::database;

@@ -5,15 +5,13 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use dunlin::crypto::CryptoProvider;
-use dunlin_identity::did::Did;
 use dunlin_identity::key::KeyError;
-use dunlin_identity::merkle::{Hasher, MerkleError, NodeHash, Nodes};
-use dunlin_identity::method::dunlin::{Operation, Sha256Hash};
-use dunlin_identity::registry::checkpoint::SignedCheckpoint;
-use dunlin_identity::registry::map::{MapLeaf, StateMap, map_key};
-use dunlin_identity::registry::note::NoteError;
-use dunlin_identity::registry::proof::StateProof;
-use dunlin_identity::registry::staple::Staple;
+use dunlin_identity::method::dunlin::Operation;
+use dunlin_identity::transparency::{
+    Hasher, MapLeaf, MerkleError, NodeHash, Nodes, NoteError, SignedCheckpoint, Staple, StateMap, StateProof,
+    map_key,
+};
+use dunlin_identity::{Did, Sha256Hash};
 use rusqlite::Connection;
 
 use crate::operator::database;

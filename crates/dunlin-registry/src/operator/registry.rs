@@ -11,8 +11,9 @@ use std::time::{Duration, SystemTime};
 use base64ct::{Base64, Encoding};
 use dunlin::crypto::{CryptoProvider, SigningKey};
 use dunlin_identity::method::dunlin::{Operation, OperationKind};
-use dunlin_identity::registry::checkpoint::{CheckpointError, RegistryTrust};
-use dunlin_identity::registry::note::{NoteError, NoteKey, NoteKeyKind, NoteSigner};
+use dunlin_identity::transparency::{
+    CheckpointError, NoteError, NoteKey, NoteKeyKind, NoteSigner, RegistryTrust,
+};
 use tokio::sync::{Semaphore, watch};
 
 use crate::operator::database::{self, CHECKPOINT, KEY};

@@ -7,12 +7,12 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
 
 use dunlin::crypto::CryptoProvider;
-use dunlin_identity::merkle::{Hasher, NodeHash};
-use dunlin_identity::method::dunlin::{Operation, OperationError, Sha256Hash, State};
-use dunlin_identity::registry::checkpoint::{MAX_WITNESS_CLOCK_SKEW, SignedCheckpoint};
-use dunlin_identity::registry::map::{MapLeaf, map_key};
-use dunlin_identity::registry::note::{NoteSigner, Signed};
-use dunlin_identity::registry::proof::root_entry;
+use dunlin_identity::Sha256Hash;
+use dunlin_identity::method::dunlin::{Operation, OperationError, State};
+use dunlin_identity::transparency::{
+    Hasher, MAX_WITNESS_CLOCK_SKEW, MapLeaf, NodeHash, NoteSigner, Signed, SignedCheckpoint, map_key,
+    root_entry,
+};
 use rusqlite::{Connection, TransactionBehavior};
 use tokio::sync::watch;
 

@@ -4,11 +4,9 @@
 use std::sync::Arc;
 
 use dunlin::crypto::CryptoProvider;
-use dunlin_identity::merkle::{Hasher, NodeHash};
-use dunlin_identity::method::dunlin::{MAX_OPERATION, Operation, OperationError, OperationKind, Sha256Hash};
-use dunlin_identity::registry::chain::Chain;
-use dunlin_identity::registry::checkpoint::{Checkpoint, SignedCheckpoint};
-use dunlin_identity::registry::map::map_key;
+use dunlin_identity::Sha256Hash;
+use dunlin_identity::method::dunlin::{MAX_OPERATION, Operation, OperationError, OperationKind};
+use dunlin_identity::transparency::{Chain, Checkpoint, Hasher, NodeHash, SignedCheckpoint, map_key};
 use rusqlite::Connection;
 use serde_json::Value;
 

@@ -10,7 +10,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use dunlin_identity::did::Did;
+use dunlin_identity::Did;
 use dunlin_identity::method::dunlin::Operation;
 use dunlin_tokio::TlsAcceptor;
 use hyper::body::Incoming;

@@ -21,9 +21,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dunlin::crypto::{CryptoProvider, SigningKey};
-use dunlin_identity::merkle::{Hasher, NodeHash};
-use dunlin_identity::registry::checkpoint::{Checkpoint, CheckpointError, SignedCheckpoint};
-use dunlin_identity::registry::note::{NoteError, NoteKey, NoteKeyKind, NoteSigner, Signed};
+use dunlin_identity::transparency::{
+    Checkpoint, CheckpointError, Hasher, NodeHash, NoteError, NoteKey, NoteKeyKind, NoteSigner, Signed,
+    SignedCheckpoint,
+};
 use dunlin_tokio::https::HttpsError;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, timeout_at};

@@ -11,10 +11,10 @@ use base64ct::{Base64, Encoding};
 use dunlin::auth::KnownRegistry;
 use dunlin::crypto::CryptoProvider;
 
-pub use super::note::MAX_WITNESS_CLOCK_SKEW;
-
 use super::chain::{ChainError, ChainTrust};
-use super::note::{MAX_NOTE_SIGNATURES, Note, NoteError, NoteKey, NoteKeyKind, NoteSigner, Signed};
+use super::note::{
+    MAX_NOTE_SIGNATURES, MAX_WITNESS_CLOCK_SKEW, Note, NoteError, NoteKey, NoteKeyKind, NoteSigner, Signed,
+};
 use crate::merkle::NodeHash;
 
 /// The longest time, in seconds, for which a verifier believes a checkpoint unless it says otherwise: 24

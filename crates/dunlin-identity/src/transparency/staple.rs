@@ -80,7 +80,7 @@ pub struct Staple {
     pub checkpoint: Vec<u8>,
     /// The proof that the state map of the checkpoint has the document ([`StateProof`]).
     pub proof: Vec<u8>,
-    /// The proof that the DID is a member of a list ([`crate::trust::TrustList::check`]); empty if there is
+    /// The proof that the DID is a member of a list ([`TrustList::check`](crate::TrustList::check)); empty if there is
     /// none.
     pub membership: Vec<u8>,
 }
@@ -149,7 +149,7 @@ impl Staple {
     /// Checks that the document is the latest one of `did`, an active DID, under a checkpoint that `trust`
     /// accepts. `newest` is the largest checkpoint of the registry that the verifier has accepted, and
     /// `now_s` the time in seconds since 1970. Whether the DID itself is trusted is another question, which
-    /// [`crate::trust::TrustList`] answers.
+    /// [`TrustList`](crate::TrustList) answers.
     ///
     /// # Errors
     /// The first check that fails.

@@ -19,11 +19,11 @@ use dunlin::wire::SignatureScheme;
 use serde_json::Value;
 
 use super::note::{MAX_WITNESS_CLOCK_SKEW, Note, NoteSignature, is_key_name};
+use crate::encoding::json;
+use crate::encoding::protobuf::{Message, MessageWriter, ProtobufError};
 use crate::hash::Sha256Hash;
-use crate::json;
 use crate::key::{KeyError, KeyType, PublicKey};
 use crate::merkle::{Hasher, NodeHash, Nodes, Tree};
-use crate::protobuf::{Message, MessageWriter, ProtobufError};
 
 /// The most validators. A staple has room for the longest document, a checkpoint with the block of 10 of
 /// them, and a proof of about 800 bytes, also if all names have their greatest length.

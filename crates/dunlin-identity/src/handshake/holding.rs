@@ -10,7 +10,7 @@ use crate::credential::status::{self, StatusEntry, StatusError};
 use crate::credential::{Contexts, CredentialError, Seconds, check_dates, parties, unverified};
 use crate::did::{Did, DidUrl, did_method};
 use crate::document::{DidDocument, Relationship};
-use crate::json::Value;
+use crate::encoding::json::Value;
 use crate::key::PublicKey;
 use crate::method::{KEY, Method, MethodError, Methods};
 

@@ -19,9 +19,10 @@ use crate::credential::{Seconds, unsigned};
 use crate::did::Did;
 use crate::hash::Sha256Hash;
 use crate::knowledge::{Learnt, Mark, Subject};
-use crate::registry::chain::ChainError;
-use crate::registry::checkpoint::{CheckpointError, FreshCheckpoint, RegistryTrust, SignedCheckpoint};
-use crate::registry::staple::{Resolved, Staple, StapleError};
+use crate::transparency::{
+    ChainError, CheckpointError, FreshCheckpoint, RegistryTrust, Resolved, SignedCheckpoint, Staple,
+    StapleError,
+};
 
 /// For how many seconds a document serves later handshakes whose peers send no proof: 5 minutes. A peer that
 /// has rotated its key and sends no proof is refused for this time at most.
