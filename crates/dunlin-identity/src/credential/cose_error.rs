@@ -38,8 +38,8 @@ pub enum CoseError {
     /// A map of the payload has this label, which stands for no member.
     #[error("COSE, payload: unknown label {0}")]
     Label(String),
-    /// The payload contains these bytes, which stand for no text.
-    #[error("COSE, payload: the bytes {0} stand for no text")]
+    /// The payload contains these bytes, which are not the short form of a text.
+    #[error("COSE, payload: bytes {0} are not the short form of a text")]
     Bytes(String),
     /// The payload writes something out that has a short form.
     #[error("COSE, payload: something has a shorter form")]

@@ -309,7 +309,7 @@ impl Registry {
         let (provider, mut checkpoint) = (self.shared.provider(), snapshot.checkpoint().clone());
         for answer in answers {
             if let Err(error) = checkpoint.note_mut().add_lines(provider, answer, &self.cosigners) {
-                tracing::warn!(%error, "the answer of a witness is refused");
+                tracing::warn!(%error, "rejected the answer of a witness");
             }
         }
         let now_s = (self.clock)();
