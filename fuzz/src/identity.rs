@@ -4,22 +4,21 @@
 use std::sync::{Arc, LazyLock};
 
 use dunlin::crypto::{CryptoProvider, SigningKey};
-use dunlin_identity::cbor;
 use dunlin_identity::credential::presentation::{Audience, present};
 use dunlin_identity::credential::status::{
     self, Bitstring, StatusEntry, StatusList, StatusLists, StatusPurpose,
 };
 use dunlin_identity::credential::{Contexts, CredentialError, Issuer, Seconds, VerifiedCredential, Verifier};
-use dunlin_identity::did::{Did, DidUrl};
-use dunlin_identity::document::{DidDocument, Relationship};
-use dunlin_identity::holding::Holding;
-use dunlin_identity::json::{self, MAX_JSON, Value};
+use dunlin_identity::encoding::cbor;
+use dunlin_identity::encoding::json::{self, MAX_JSON, Value};
+use dunlin_identity::handshake::Holding;
 use dunlin_identity::key::PublicKey;
-use dunlin_identity::merkle::{Hasher, NodeHash, Nodes, Tree};
-use dunlin_identity::method::dunlin::{Operation, Sha256Hash, State, first_document};
+use dunlin_identity::method::dunlin::{Operation, State, first_document};
 use dunlin_identity::method::ott::{self, OttDid};
-use dunlin_identity::method::{JWK, KEY, Method, Methods, PEER, web};
-use dunlin_identity::trust::{Members, TrustList};
+use dunlin_identity::method::web;
+use dunlin_identity::method::{JWK, KEY, Method, Methods, PEER};
+use dunlin_identity::transparency::{Hasher, NodeHash, Nodes, Tree};
+use dunlin_identity::{Did, DidDocument, DidUrl, Members, Relationship, Sha256Hash, TrustList};
 use dunlin_null::null_provider;
 use pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 

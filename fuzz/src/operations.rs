@@ -5,13 +5,12 @@
 use std::sync::{Arc, LazyLock};
 
 use dunlin::crypto::{CryptoProvider, SigningKey};
-use dunlin_identity::document::DidDocument;
-use dunlin_identity::json::{self, Value};
+use dunlin_identity::encoding::json::{self, Value};
 use dunlin_identity::key::PublicKey;
 use dunlin_identity::method::dunlin::{
-    MAX_OPERATION, Operation, OperationError, OperationKind, Sha256Hash, State, check_first_document,
-    first_document,
+    MAX_OPERATION, Operation, OperationError, OperationKind, State, check_first_document, first_document,
 };
+use dunlin_identity::{DidDocument, Sha256Hash};
 use dunlin_null::null_provider;
 use pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 

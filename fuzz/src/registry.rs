@@ -1,15 +1,12 @@
 //! A registry's statements and proofs: a part of the targets `documents` and `proofs`.
 
 use dunlin::crypto::{CryptoProvider, SigningKey};
-use dunlin_identity::did::Did;
-use dunlin_identity::document::DidDocument;
-use dunlin_identity::merkle::{Hasher, Nodes, Tree};
-use dunlin_identity::method::dunlin::{Sha256Hash, registry_of};
-use dunlin_identity::registry::checkpoint::{Checkpoint, RegistryTrust, SignedCheckpoint};
-use dunlin_identity::registry::map::{MapLeaf, StateMap, map_key};
-use dunlin_identity::registry::note::{Note, NoteKeyKind, NoteSigner};
-use dunlin_identity::registry::proof::{LogEntry, StateProof, root_entry};
-use dunlin_identity::registry::staple::Staple;
+use dunlin_identity::method::dunlin::registry_of;
+use dunlin_identity::transparency::{
+    Checkpoint, Hasher, LogEntry, MapLeaf, Nodes, Note, NoteKeyKind, NoteSigner, RegistryTrust,
+    SignedCheckpoint, Staple, StateMap, StateProof, Tree, map_key, root_entry,
+};
+use dunlin_identity::{Did, DidDocument, Sha256Hash};
 use std::sync::Arc;
 
 use crate::script::Script;

@@ -14,6 +14,16 @@
 //!
 //! Ephemeral ECDHE keys come from the caller's random source. ML-KEM, ECDSA, RSA-PSS and ML-DSA use AWS-LC's
 //! own random generator.
+//!
+//! A module imports from its own row or from rows below it (`tools/layers` checks that).
+//!
+//! <!-- layers -->
+//! ```text
+//! row  modules                     what they contain
+//! 1    kem tls12                 | hybrids over the groups; the cipher suites of TLS 1.2
+//! 0    aead group hash sign verify | one kind of algorithm each
+//! ```
+//! <!-- end of layers -->
 
 use std::sync::Arc;
 

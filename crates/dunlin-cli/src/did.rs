@@ -10,15 +10,13 @@ use dunlin::crypto::{CryptoProvider, SigningKey};
 use dunlin::wire::DidMethod;
 use dunlin_identity::credential::status::{self, StatusList, StatusLists};
 use dunlin_identity::credential::{self, CredentialError, Seconds, Verifier};
-use dunlin_identity::did::{Did, DidUrl};
-use dunlin_identity::directory::{self, DOCUMENT, OPERATIONS};
-use dunlin_identity::document::{DidDocument, Relationship};
+use dunlin_identity::encoding::json::Value;
 use dunlin_identity::handshake::{ListedIssuers, PinnedDocuments, Resolver, Unresolvable};
-use dunlin_identity::json::Value;
 use dunlin_identity::key::PublicKey;
+use dunlin_identity::method::directory::{self, DOCUMENT, OPERATIONS};
 use dunlin_identity::method::dunlin::{Operation, OperationError, State};
 use dunlin_identity::method::{KEY, Method, MethodError, Methods};
-use dunlin_identity::trust::TrustList;
+use dunlin_identity::{Did, DidDocument, DidUrl, Relationship, TrustList};
 use dunlin_pki::KeyPair;
 
 use crate::error::{Error, warn_once};

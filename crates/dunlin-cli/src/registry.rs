@@ -10,16 +10,15 @@ use dunlin::wire::DidMethod;
 use dunlin_gateway::https::connector;
 use dunlin_gateway::known::KnownFile;
 use dunlin_identity::credential::Seconds;
-use dunlin_identity::document::DidDocument;
 use dunlin_identity::handshake::{
     CredentialVerifier, Judge, Known, ListedIssuer, RegistryDocuments, ResolveError,
 };
 use dunlin_identity::key::PublicKey;
 use dunlin_identity::knowledge::Knowledge;
-use dunlin_identity::method::dunlin::Sha256Hash;
-use dunlin_identity::registry::chain::ChainError;
-use dunlin_identity::registry::checkpoint::{CheckpointError, RegistryTrust, SignedCheckpoint};
-use dunlin_identity::registry::staple::StapleError;
+use dunlin_identity::transparency::{
+    ChainError, CheckpointError, RegistryTrust, SignedCheckpoint, StapleError,
+};
+use dunlin_identity::{DidDocument, Sha256Hash};
 use dunlin_registry::client::{ClientError, RegistryClient};
 use dunlin_registry::lookup::{LOOK_UP_TIME, LookUpAnswers, LookUpError, LookUps, WATCH_TIME, WebDocuments};
 use dunlin_registry::stapler::{Stapler, StaplerError};
@@ -422,7 +421,7 @@ fn no_proof(error: &StaplerError) {
 #[cfg(test)]
 mod tests {
     use clap::Parser;
-    use dunlin_identity::registry::note::{NoteKey, NoteKeyKind};
+    use dunlin_identity::transparency::{NoteKey, NoteKeyKind};
     use dunlin_pki::{KeyPair, KeyType, Tree, TreeSpec, certificates_to_pem};
 
     use super::*;

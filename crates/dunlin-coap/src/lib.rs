@@ -35,6 +35,18 @@
 //! # Limits
 //! A message is one record and one datagram. Block-wise transfer (RFC 7959), OSCORE and proxies are the
 //! application's: it can name their options in [`Parameters::critical_options`], and handles them itself.
+//!
+//! A module imports from its own row or from rows below it (`tools/layers` checks that).
+//!
+//! <!-- layers -->
+//! ```text
+//! row  modules                    what they contain
+//! 3    client server            | one side of an association
+//! 2    driver                   | moves messages between exchanges and an association
+//! 1    exchanges                | the message layer, without I/O
+//! 0    error handler options parameters | errors, the application's handler, options, settings
+//! ```
+//! <!-- end of layers -->
 #![forbid(unsafe_code)]
 
 mod client;

@@ -19,6 +19,23 @@
 //! # Ok(())
 //! # }
 //! ```
+//!
+//! A module imports from its own row or from rows below it (`tools/layers` checks that).
+//!
+//! <!-- layers -->
+//! ```text
+//! row  modules                 what they contain
+//! 8    hello                 | the first flights of a capture
+//! 7    dissect               | whole captures, flow by flow
+//! 6    paths text            | associations over several paths; the report as text
+//! 5    flow                  | TCP streams and UDP datagrams
+//! 4    dtls tls              | records of one direction
+//! 3    lines session         | runs of equal records; keys and state of a connection
+//! 2    content               | messages in records
+//! 1    model                 | the result
+//! 0    bytes capture keylog message names packet stream tls12 | formats, and sums of bytes
+//! ```
+//! <!-- end of layers -->
 
 mod bytes;
 mod capture;

@@ -12,17 +12,14 @@ use dunlin::wire::DidMethod;
 use dunlin::{Credential, SsiMessages};
 use dunlin_identity::credential::status::{StatusError, StatusList, StatusLists, is_old, list_issuer};
 use dunlin_identity::credential::{self, Contexts, CredentialError, Seconds, of_file};
-use dunlin_identity::did::Did;
-use dunlin_identity::directory::{DOCUMENT, OPERATIONS, key_file, read_operations};
-use dunlin_identity::document::DidDocument;
 use dunlin_identity::handshake::{
-    CredentialVerifier, IdentifierVerifier, Judge, Known, ListedIssuer, ListedIssuers, PinnedDocuments,
-    RegistryDocuments, Resolution, Resolver, Unresolvable,
+    CredentialVerifier, Holding, IdentifierVerifier, Judge, Known, ListedIssuer, ListedIssuers,
+    PinnedDocuments, RegistryDocuments, Resolution, Resolver, Unresolvable,
 };
-use dunlin_identity::holding::Holding;
+use dunlin_identity::method::directory::{DOCUMENT, OPERATIONS, key_file, read_operations};
 use dunlin_identity::method::dunlin::State;
-use dunlin_identity::registry::checkpoint::RegistryTrust;
-use dunlin_identity::trust::{TrustList, read_membership};
+use dunlin_identity::transparency::RegistryTrust;
+use dunlin_identity::{Did, DidDocument, TrustList, read_membership};
 use dunlin_pki::Item;
 use dunlin_registry::client::{RegistryClient, log_contradiction};
 use dunlin_registry::lookup::{LookUpAnswers, LookUps};
@@ -641,11 +638,10 @@ fn list(field: &FileField) -> Result<TrustList, Fault> {
 
 #[cfg(test)]
 mod tests {
+    use dunlin_identity::Sha256Hash;
     use dunlin_identity::handshake::Standing;
     use dunlin_identity::key::PublicKey;
-    use dunlin_identity::method::dunlin::Sha256Hash;
-    use dunlin_identity::registry::chain::{ChainTrust, DEFAULT_TRUSTING_PERIOD};
-    use dunlin_identity::registry::note::{NoteKey, NoteKeyKind};
+    use dunlin_identity::transparency::{ChainTrust, DEFAULT_TRUSTING_PERIOD, NoteKey, NoteKeyKind};
 
     use super::*;
 

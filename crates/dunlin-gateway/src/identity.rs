@@ -5,8 +5,8 @@ use std::fmt::Write;
 use dunlin::auth::{OtherIdentity, SubjectName};
 use dunlin::wire::CertificateType;
 use dunlin::{Negotiated, PeerIdentity};
+use dunlin_identity::encoding::json;
 use dunlin_identity::handshake::CredentialIdentity;
-use dunlin_identity::json;
 use dunlin_pki::CertificateInfo;
 
 /// The way in which a client has proved its identity, for logs and metrics.

@@ -358,7 +358,7 @@ pub(crate) async fn follow(places: Arc<KnownPlaces>, told: impl Fn(bool)) {
 
 #[cfg(test)]
 mod tests {
-    use dunlin_identity::did::Did;
+    use dunlin_identity::Did;
     use dunlin_identity::knowledge::Mark;
 
     use super::*;

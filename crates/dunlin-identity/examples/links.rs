@@ -44,12 +44,11 @@ use dunlin::{
     SsiMessages, TlsConnection,
 };
 use dunlin_identity::credential::links::{LinksCredential, LinksIssuer};
-use dunlin_identity::did::Did;
+use dunlin_identity::encoding::json::{self, Value};
 use dunlin_identity::handshake::{DocumentCache, IdentifierVerifier, LinksVerifier, Refusal, ResolveError};
-use dunlin_identity::json::{self, Value};
 use dunlin_identity::key::PublicKey;
 use dunlin_identity::method::ott::{self, OttDid, OttMessage};
-use dunlin_identity::trust::TrustList;
+use dunlin_identity::{Did, TrustList};
 use pki_types::pem::PemObject;
 use pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, SubjectPublicKeyInfoDer};
 

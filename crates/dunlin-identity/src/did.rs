@@ -6,6 +6,8 @@ use alloc::string::String;
 use core::fmt;
 use core::str::FromStr;
 
+use dunlin::wire::DidMethod;
+
 /// The longest DID or DID URL, in bytes. A `did:jwk` of RSA with 8192 bits has 1900.
 pub const MAX_DID: usize = 2048;
 
@@ -155,4 +157,9 @@ fn consists_of(text: &str, others: &[u8]) -> bool {
         }
     }
     true
+}
+
+/// The number of a DID's method in handshakes; `None` if it has none.
+pub fn did_method(did: &Did) -> Option<DidMethod> {
+    DidMethod::of(did.method())
 }

@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 use serde_json::{Map, Value, json};
 
 use crate::did::{Did, DidError, DidUrl};
-use crate::json::{self, JsonError, JsonFault};
+use crate::encoding::json::{self, JsonError, JsonFault};
 use crate::key::{KeyError, PublicKey};
 
 /// How many verification methods a document may have. Each costs the parsing of a key.

@@ -9,9 +9,9 @@ use core::str::FromStr;
 use dunlin::crypto::CryptoProvider;
 
 use crate::did::{Did, DidError};
+use crate::hash::Sha256Hash;
 use crate::key::KeyError;
 use crate::merkle::{Hasher, MAX_PROOF_HASHES, MerkleError, NodeHash, Nodes, Tree};
-use crate::method::dunlin::Sha256Hash;
 
 /// The longest proof of membership, in bytes: as in a handshake, whose field ends there. A tree of 2^64
 /// members needs 2064.

@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may fail")]
 
-use dunlin_identity::cbor::{self, Cbor, CborError, CborFault, MAX_CBOR, MAX_CBOR_DEPTH};
+use dunlin_identity::encoding::cbor::{self, Cbor, CborError, CborFault, MAX_CBOR, MAX_CBOR_DEPTH};
 
 /// The examples of RFC 8949 §A that are deterministic, with their diagnostic notation. Floats are written as
 /// Rust does.

@@ -9,21 +9,16 @@ use std::sync::Arc;
 use std::sync::mpsc::channel;
 
 use dunlin::auth::KnownRegistry;
+use dunlin_identity::Sha256Hash;
+use dunlin_identity::encoding::protobuf::{Message, MessageWriter, varint};
 use dunlin_identity::handshake::{RegistryDocuments, ResolveError, Resolver};
-use dunlin_identity::merkle::Hasher;
-use dunlin_identity::method::dunlin::{MAX_DOCUMENT, MAX_ORIGIN, Sha256Hash, first_document};
-use dunlin_identity::protobuf::{Message, MessageWriter, varint};
-use dunlin_identity::registry::chain::{
-    Chain, ChainError, ChainTrust, DEFAULT_TRUSTING_PERIOD, LightBlock, MAX_CHAIN_ID, MAX_VALIDATORS,
-    ValidatorSet,
+use dunlin_identity::method::dunlin::{MAX_DOCUMENT, MAX_ORIGIN, first_document};
+use dunlin_identity::transparency::{
+    Chain, ChainError, ChainTrust, Checkpoint, CheckpointError, DEFAULT_CHECKPOINT_AGE,
+    DEFAULT_TRUSTING_PERIOD, Hasher, LightBlock, MAX_CHAIN_ID, MAX_STAPLE, MAX_VALIDATORS,
+    MAX_WITNESS_CLOCK_SKEW, MapLeaf, RegistryTrust, SignedCheckpoint, Staple, StateMap, StateProof,
+    TrustTextError, ValidatorSet, map_key, root_entry,
 };
-use dunlin_identity::registry::checkpoint::{
-    Checkpoint, CheckpointError, DEFAULT_CHECKPOINT_AGE, MAX_WITNESS_CLOCK_SKEW, RegistryTrust,
-    SignedCheckpoint, TrustTextError,
-};
-use dunlin_identity::registry::map::{MapLeaf, StateMap, map_key};
-use dunlin_identity::registry::proof::{StateProof, root_entry};
-use dunlin_identity::registry::staple::{MAX_STAPLE, Staple};
 use keys::{ed25519, p256, provider, public};
 
 const ORIGIN: &str = "registry.example/1";

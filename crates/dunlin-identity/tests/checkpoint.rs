@@ -7,12 +7,10 @@ mod keys;
 use base64ct::{Base64, Encoding};
 use dunlin::auth::KnownRegistry;
 use dunlin_identity::key::{self, KeyError};
-use dunlin_identity::registry::checkpoint::{
-    Checkpoint, CheckpointError, DEFAULT_CHECKPOINT_AGE, FreshCheckpoint, MAX_WITNESS_CLOCK_SKEW,
-    RegistryTrust, SignedCheckpoint, TrustTextError,
-};
-use dunlin_identity::registry::note::{
-    MAX_KEY_NAME, MAX_NOTE, MAX_NOTE_SIGNATURES, Note, NoteError, NoteKey, NoteKeyKind, NoteSigner, Signed,
+use dunlin_identity::transparency::{
+    Checkpoint, CheckpointError, DEFAULT_CHECKPOINT_AGE, FreshCheckpoint, MAX_KEY_NAME, MAX_NOTE,
+    MAX_NOTE_SIGNATURES, MAX_WITNESS_CLOCK_SKEW, Note, NoteError, NoteKey, NoteKeyKind, NoteSigner,
+    RegistryTrust, Signed, SignedCheckpoint, TrustTextError,
 };
 use keys::{ed25519, p256, provider, public};
 

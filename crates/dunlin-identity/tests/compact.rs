@@ -8,16 +8,14 @@ use std::sync::Arc;
 
 use coset::{CoseSign1, CoseSign1Builder, HeaderBuilder, TaggedCborSerializable, iana};
 use dunlin::crypto::SigningKey;
-use dunlin_identity::cbor::{self, Cbor, CborFault};
-use dunlin_identity::credential::cose::CoseError;
 use dunlin_identity::credential::{
-    Contexts, CredentialError, Issuer, MAX_CREDENTIAL, Seconds, VerifiedCredential, Verifier,
+    Contexts, CoseError, CredentialError, Issuer, MAX_CREDENTIAL, Seconds, VerifiedCredential, Verifier,
 };
-use dunlin_identity::did::{Did, DidUrl};
-use dunlin_identity::document::{DidDocument, DocumentError};
-use dunlin_identity::json::JsonFault;
+use dunlin_identity::encoding::cbor::{self, Cbor, CborFault};
+use dunlin_identity::encoding::json::JsonFault;
 use dunlin_identity::key::{self, KeyError, KeyType};
 use dunlin_identity::method::{KEY, Method};
+use dunlin_identity::{Did, DidDocument, DidUrl, DocumentError};
 use keys::{ed25519, p256, p384, provider, public, rsa};
 use serde_json::{Value, json};
 

@@ -8,16 +8,15 @@ use std::sync::Arc;
 
 use base64ct::{Base64UrlUnpadded, Encoding};
 use dunlin::crypto::SigningKey;
-use dunlin_identity::credential::jwt::JwtError;
 use dunlin_identity::credential::proof::{self, MAX_ISSUER_CLOCK_SKEW, ProofError};
 use dunlin_identity::credential::{
-    Context, Contexts, CredentialError, Issuer, MAX_CREDENTIAL, Seconds, VerifiedCredential, Verifier,
+    Context, Contexts, CredentialError, Issuer, JwtError, MAX_CREDENTIAL, Seconds, VerifiedCredential,
+    Verifier,
 };
-use dunlin_identity::did::{Did, DidUrl};
-use dunlin_identity::document::{DidDocument, DocumentError};
-use dunlin_identity::json::JsonFault;
+use dunlin_identity::encoding::json::JsonFault;
 use dunlin_identity::key::{self, KeyError, KeyType, PublicKey, multibase_decode};
 use dunlin_identity::method::{KEY, Method};
+use dunlin_identity::{Did, DidDocument, DidUrl, DocumentError};
 use keys::{P256, P384, ecdsa_of, ed25519, ed25519_of, p256, p384, provider, public, rsa};
 use serde_json::{Value, json};
 

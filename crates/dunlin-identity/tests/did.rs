@@ -6,13 +6,13 @@ mod keys;
 
 use base64ct::{Base64UrlUnpadded, Encoding};
 use dunlin::wire::SignatureScheme;
-use dunlin_identity::did::{Did, DidError, DidUrl, MAX_DID};
-use dunlin_identity::document::{
-    DidDocument, DocumentError, MAX_RELATIONSHIP_ENTRIES, MAX_VERIFICATION_METHODS, Relationship,
-};
-use dunlin_identity::json::{JsonFault, MAX_JSON, Value, read_bounded};
+use dunlin_identity::encoding::json::{JsonFault, MAX_JSON, Value, read_bounded};
 use dunlin_identity::key::{KeyError, KeyType, MAX_MULTIBASE, PublicKey, base58btc, multibase_decode};
 use dunlin_identity::method::{JWK, KEY, Method, MethodError, Methods};
+use dunlin_identity::{
+    Did, DidDocument, DidError, DidUrl, DocumentError, MAX_DID, MAX_RELATIONSHIP_ENTRIES,
+    MAX_VERIFICATION_METHODS, Relationship,
+};
 use serde_json::json;
 
 const ED25519: &str = "did:key:z6MkiTBz1ymuepAQ4HEHYSF1H8quG5GLVVQR3djdX3mDooWp";
@@ -101,9 +101,7 @@ fn did_key_agrees_with_its_published_vectors_of_curves_and_rsa() {
 
 #[test]
 fn did_jwk_agrees_with_the_examples_of_its_specification() {
-    let Value::Object(published) = Value::Object(vectors(include_str!("data/did-jwk/p256.json"))) else {
-        return;
-    };
+    let published = vectors(include_str!("data/did-jwk/p256.json"));
     let name = did(published["id"].as_str().unwrap());
     let document = JWK.resolve(&name).unwrap();
     assert_eq!(document.value(), &Value::Object(published));

@@ -10,9 +10,9 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::UNIX_EPOCH;
 
+use dunlin_identity::Did;
 use dunlin_identity::credential::proof::ProofError;
 use dunlin_identity::credential::{Contexts, CredentialError, Issuer, Seconds, Verifier};
-use dunlin_identity::did::Did;
 use dunlin_identity::key::KeyError;
 use dunlin_identity::method::{KEY, Method};
 use keys::{ed25519, p256, p384, provider, public};

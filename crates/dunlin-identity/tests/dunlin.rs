@@ -5,13 +5,12 @@
 mod keys;
 
 use dunlin::crypto::SigningKey;
-use dunlin_identity::document::{DidDocument, DocumentError, Relationship};
-use dunlin_identity::json::{JsonFault, canonical};
+use dunlin_identity::encoding::json::{JsonFault, canonical};
 use dunlin_identity::key::{self, KeyError, PublicKey};
 use dunlin_identity::method::dunlin::{
-    MAX_DOCUMENT, MAX_OPERATION, MAX_ORIGIN, Operation, OperationError, OperationKind, Sha256Hash, State,
-    first_document,
+    MAX_DOCUMENT, MAX_OPERATION, MAX_ORIGIN, Operation, OperationError, OperationKind, State, first_document,
 };
+use dunlin_identity::{DidDocument, DocumentError, Relationship, Sha256Hash};
 use keys::{ed25519, p256, provider, public};
 use serde_json::{Value, json};
 

@@ -6,12 +6,11 @@ mod keys;
 
 use std::cell::RefCell;
 
-use dunlin_identity::did::Did;
-use dunlin_identity::document::{DidDocument, DocumentError, Relationship};
-use dunlin_identity::json::MAX_JSON;
+use dunlin_identity::encoding::json::MAX_JSON;
 use dunlin_identity::key::KeyError;
 use dunlin_identity::method::ott::{self, MAX_OTT_DOCUMENT, OttDid, OttError, OttMessage};
 use dunlin_identity::method::web::{self, Fetch, HttpsUrl, WebError};
+use dunlin_identity::{Did, DidDocument, DocumentError, Relationship};
 use keys::{ed25519, p256, p384, provider, public, rsa};
 use serde_json::{Value, json};
 

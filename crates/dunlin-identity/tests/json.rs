@@ -2,7 +2,9 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may fail")]
 
-use dunlin_identity::json::{JsonError, JsonFault, MAX_JSON, MAX_JSON_DEPTH, Value, canonical, read};
+use dunlin_identity::encoding::json::{
+    JsonError, JsonFault, MAX_JSON, MAX_JSON_DEPTH, Value, canonical, read,
+};
 
 fn refused(text: &str) -> (JsonFault, usize, usize) {
     let JsonError { fault, line, column } = read(text.as_bytes()).unwrap_err();

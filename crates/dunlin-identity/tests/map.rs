@@ -5,11 +5,11 @@
 mod keys;
 
 use dunlin::crypto::CryptoProvider;
-use dunlin_identity::merkle::{Hasher, NodeHash, Nodes, Tree};
-use dunlin_identity::method::dunlin::Sha256Hash;
-use dunlin_identity::registry::checkpoint::Checkpoint;
-use dunlin_identity::registry::map::{MAX_MAP_DEPTH, MapError, MapLeaf, StateMap, map_key};
-use dunlin_identity::registry::proof::{LogEntry, MAX_STATE_PROOF, StateProof, root_entry};
+use dunlin_identity::Sha256Hash;
+use dunlin_identity::transparency::{
+    Checkpoint, Hasher, LogEntry, MAX_MAP_DEPTH, MAX_STATE_PROOF, MapError, MapLeaf, NodeHash, Nodes,
+    StateMap, StateProof, Tree, map_key, root_entry,
+};
 use keys::provider;
 
 fn key(number: u32) -> Sha256Hash {

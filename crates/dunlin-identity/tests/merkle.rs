@@ -5,7 +5,7 @@
 mod keys;
 
 use base64ct::{Base64, Encoding};
-use dunlin_identity::merkle::{Hasher, MAX_PROOF_HASHES, MerkleError, NodeHash, Nodes, Tree};
+use dunlin_identity::transparency::{Hasher, MAX_PROOF_HASHES, MerkleError, NodeHash, Nodes, Tree};
 use keys::provider;
 use serde_json::Value;
 

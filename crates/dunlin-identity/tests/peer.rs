@@ -3,10 +3,9 @@
 #![allow(clippy::unwrap_used, reason = "a test may fail")]
 
 use base64ct::{Base64UrlUnpadded, Encoding};
-use dunlin_identity::did::Did;
-use dunlin_identity::document::{DidDocument, DocumentError, Relationship};
 use dunlin_identity::key::{KeyError, KeyType, base58btc};
 use dunlin_identity::method::{JWK, KEY, Method, MethodError, Methods, PEER};
+use dunlin_identity::{Did, DidDocument, DocumentError, Relationship};
 use serde_json::Value;
 
 const KEY_DID: &str = "did:key:z6MkpTHR8VNsBxYAAWHut2Geadd9jSwuBV8xRoAnwWsdvktH";

@@ -16,11 +16,10 @@ use dunlin_identity::credential::presentation::{
 use dunlin_identity::credential::proof::ProofError;
 use dunlin_identity::credential::status::StatusLists;
 use dunlin_identity::credential::{Contexts, CredentialError, Issuer, Seconds, VerifiedCredential, Verifier};
-use dunlin_identity::did::DidUrl;
-use dunlin_identity::document::{DidDocument, DocumentError};
-use dunlin_identity::holding::{Holding, Request, SelectError, issuer_name, select};
+use dunlin_identity::handshake::{Holding, Request, SelectError, issuer_name, select};
 use dunlin_identity::key::KeyError;
 use dunlin_identity::method::{JWK, KEY, Method};
+use dunlin_identity::{DidDocument, DidUrl, DocumentError};
 use keys::{ed25519, p256, provider, public, rsa};
 use serde_json::{Value, json};
 

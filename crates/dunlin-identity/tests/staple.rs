@@ -7,18 +7,15 @@ mod keys;
 use std::sync::Arc;
 
 use base64ct::{Base64, Encoding};
-use dunlin_identity::document::{DidDocument, DocumentError};
 use dunlin_identity::handshake::{Known, RegistryDocuments, Resolver, Standing};
 use dunlin_identity::knowledge::Knowledge;
-use dunlin_identity::merkle::{Hasher, Nodes, Tree};
-use dunlin_identity::method::dunlin::{Operation, Sha256Hash, State, first_document};
-use dunlin_identity::registry::checkpoint::{
-    Checkpoint, CheckpointError, DEFAULT_CHECKPOINT_AGE, RegistryTrust, SignedCheckpoint,
+use dunlin_identity::method::dunlin::{Operation, State, first_document};
+use dunlin_identity::transparency::{
+    Checkpoint, CheckpointError, DEFAULT_CHECKPOINT_AGE, Hasher, MAX_STAPLE, MAX_STATE_PROOF, MapError,
+    MapLeaf, Nodes, NoteError, NoteKeyKind, NoteSigner, RegistryTrust, Resolved, SignedCheckpoint, Staple,
+    StapleError, StateMap, StateProof, Tree, map_key, root_entry,
 };
-use dunlin_identity::registry::map::{MapError, MapLeaf, StateMap, map_key};
-use dunlin_identity::registry::note::{NoteError, NoteKeyKind, NoteSigner};
-use dunlin_identity::registry::proof::{MAX_STATE_PROOF, StateProof, root_entry};
-use dunlin_identity::registry::staple::{MAX_STAPLE, Resolved, Staple, StapleError};
+use dunlin_identity::{DidDocument, DocumentError, Sha256Hash};
 use keys::{ed25519, provider, public};
 
 const ORIGIN: &str = "registry.example/1";

@@ -8,16 +8,15 @@ use std::sync::Arc;
 
 use base64ct::{Base64UrlUnpadded, Encoding};
 use dunlin::crypto::SigningKey;
+use dunlin_identity::credential::proof;
 use dunlin_identity::credential::status::{
     Bitstring, DEFAULT_STATUS_AGE, MAX_STATUS_CREDENTIAL, MAX_STATUS_ENTRIES, MAX_STATUSES,
     MIN_STATUS_ENTRIES, StatusEntry, StatusError, StatusList, StatusLists, StatusPurpose,
 };
-use dunlin_identity::credential::{
-    Contexts, CredentialError, Issuer, Seconds, VerifiedCredential, Verifier, proof,
-};
-use dunlin_identity::did::{Did, DidUrl};
-use dunlin_identity::gzip::GzipError;
+use dunlin_identity::credential::{Contexts, CredentialError, Issuer, Seconds, VerifiedCredential, Verifier};
+use dunlin_identity::encoding::gzip::GzipError;
 use dunlin_identity::method::{KEY, Method};
+use dunlin_identity::{Did, DidUrl};
 use keys::{ed25519, provider, public};
 use serde_json::{Value, json};
 

@@ -4,12 +4,11 @@
 
 mod keys;
 
-use dunlin_identity::did::{Did, DidError};
 use dunlin_identity::key::KeyError;
-use dunlin_identity::merkle::MerkleError;
-use dunlin_identity::method::dunlin::Sha256Hash;
-use dunlin_identity::trust::{
-    MAX_MEMBERSHIP, MemberRoot, Members, TrustError, TrustList, TrustListError, TrustListFault,
+use dunlin_identity::transparency::MerkleError;
+use dunlin_identity::{
+    Did, DidError, MAX_MEMBERSHIP, MemberRoot, Members, Sha256Hash, TrustError, TrustList, TrustListError,
+    TrustListFault,
 };
 use keys::provider;
 

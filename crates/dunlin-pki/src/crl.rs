@@ -8,63 +8,11 @@ use der::asn1::{BitString, Uint};
 use der::{Decode, Encode};
 use pki_types::{CertificateDer, CertificateRevocationListDer};
 use x509_cert::certificate::Version;
-use x509_cert::ext::pkix::{CrlNumber, CrlReason};
+use x509_cert::ext::pkix::CrlNumber;
 
 use crate::encode::{Signer, authority_key_identifier, extension};
 use crate::error::encoding;
-use crate::{Certificate, CertificateList, Error, RevokedCert, TbsCertList, Validity};
-
-/// Why a certificate is revoked (RFC 5280 §5.3.1).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum RevocationReason {
-    /// The private key of a server or client is no longer secret.
-    KeyCompromise,
-    /// The private key of an authority is no longer secret.
-    CaCompromise,
-    /// The holder's name or other data in the certificate has changed.
-    AffiliationChanged,
-    /// Another certificate replaces it.
-    Superseded,
-    /// The certificate is no longer needed.
-    CessationOfOperation,
-    /// The holder no longer has the privilege that the certificate grants.
-    PrivilegeWithdrawn,
-}
-
-impl RevocationReason {
-    /// All reasons.
-    pub const ALL: [Self; 6] = [
-        Self::KeyCompromise,
-        Self::CaCompromise,
-        Self::AffiliationChanged,
-        Self::Superseded,
-        Self::CessationOfOperation,
-        Self::PrivilegeWithdrawn,
-    ];
-
-    /// The name in RFC 5280 §5.3.1.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::KeyCompromise => "keyCompromise",
-            Self::CaCompromise => "cACompromise",
-            Self::AffiliationChanged => "affiliationChanged",
-            Self::Superseded => "superseded",
-            Self::CessationOfOperation => "cessationOfOperation",
-            Self::PrivilegeWithdrawn => "privilegeWithdrawn",
-        }
-    }
-
-    const fn encoded(self) -> CrlReason {
-        match self {
-            Self::KeyCompromise => CrlReason::KeyCompromise,
-            Self::CaCompromise => CrlReason::CaCompromise,
-            Self::AffiliationChanged => CrlReason::AffiliationChanged,
-            Self::Superseded => CrlReason::Superseded,
-            Self::CessationOfOperation => CrlReason::CessationOfOperation,
-            Self::PrivilegeWithdrawn => CrlReason::PrivilegeWithdrawn,
-        }
-    }
-}
+use crate::{Certificate, CertificateList, Error, RevocationReason, RevokedCert, TbsCertList, Validity};
 
 impl FromStr for RevocationReason {
     type Err = Error;

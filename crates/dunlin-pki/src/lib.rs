@@ -25,6 +25,20 @@
 //! and checks that they belong together.
 //!
 //! This crate validates no chain: the engine does that, with webpki.
+//!
+//! A module imports from its own row or from rows below it (`tools/layers` checks that).
+//!
+//! <!-- layers -->
+//! ```text
+//! row  modules           what they contain
+//! 5    tree credential | whole trees of certificates; a chain and its key from files
+//! 4    authority inspect | issues certificates and CRLs; describes them
+//! 3    crl encode pem  | the content of CRLs and certificates; the files that hold them
+//! 2    key spec        | key pairs; specifications of certificates
+//! 1    error other_key time | errors, also of unsupported keys; the validity
+//! 0    key_type reason | types of keys and reasons for a revocation, by name
+//! ```
+//! <!-- end of layers -->
 
 mod authority;
 mod credential;
@@ -33,8 +47,10 @@ mod encode;
 mod error;
 mod inspect;
 mod key;
+mod key_type;
 mod other_key;
 mod pem;
+mod reason;
 mod spec;
 mod time;
 mod tree;
@@ -48,11 +64,13 @@ type RevokedCert = x509_cert::crl::RevokedCert<x509_cert::certificate::Raw>;
 
 pub use authority::{Authority, Identity};
 pub use credential::{CredentialFault, LoadError, LoadedCredential, Refusal};
-pub use crl::{CrlSpec, RevocationReason};
+pub use crl::CrlSpec;
 pub use error::{Error, Unread};
 pub use inspect::{CertificateInfo, Part, PublicKeyInfo, RevocationListInfo, RevokedInfo};
-pub use key::{KeyPair, KeyType};
+pub use key::KeyPair;
+pub use key_type::KeyType;
 pub use pem::{Item, certificates_to_pem, parse, parse_for, revocation_list_to_pem};
+pub use reason::RevocationReason;
 pub use spec::{AltName, CaSpec, Form, LeafSpec, Purpose, Subject};
 pub use time::{Validity, format_time, parse_time};
 pub use tree::{Tree, TreeSpec};

@@ -1,10 +1,21 @@
 //! One test suite for every crypto provider.
 //!
-//! [`suite!`] turns every test function of the modules below into a `#[test]` for the given provider. A new
+//! [`suite!`] turns every test function of the modules into a `#[test]` for the given provider. A new
 //! provider needs a test file of a few lines, such as `tests/awslc.rs`.
 //!
 //! The expected answers come from the standard named at each vector, from OpenSSL (`fixtures/`, made by
 //! `make.sh` there) and from Project Wycheproof.
+//!
+//! A module imports from its own row or from rows below it (`tools/layers` checks that).
+//!
+//! <!-- layers -->
+//! ```text
+//! row  modules               what they contain
+//! 2    wycheproof          | the vectors of Project Wycheproof, for all algorithms
+//! 1    kem key p521 record_number | tests that need another algorithm's helpers
+//! 0    aead fixture group hash random tables verify | tests of one algorithm; keys and random sources of all tests
+//! ```
+//! <!-- end of layers -->
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -13,6 +24,7 @@
 )]
 
 pub mod aead;
+pub mod fixture;
 pub mod group;
 pub mod hash;
 pub mod kem;

@@ -5,8 +5,8 @@ use dunlin::wire::SignatureScheme;
 use pki_types::{AlgorithmIdentifier, SubjectPublicKeyInfoDer, alg_id};
 use webpki::RawPublicKeyEntity;
 
+use crate::fixture::FIXTURES;
 use crate::hex;
-use crate::key::FIXTURES;
 use crate::random::Reproducible;
 
 const RSA_2048: &[u8] = include_bytes!("../fixtures/rsa2048.spki.der");

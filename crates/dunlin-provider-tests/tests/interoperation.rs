@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use dunlin::crypto::{CryptoProvider, HashAlgorithm};
-use dunlin_provider_tests::key::FIXTURES;
+use dunlin_provider_tests::fixture::FIXTURES;
 use dunlin_provider_tests::random::Reproducible;
 use dunlin_provider_tests::{aead, group, hash, kem, verify};
 

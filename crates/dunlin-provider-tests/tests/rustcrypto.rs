@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use dunlin::crypto::CryptoProvider;
 use dunlin::wire::SignatureScheme;
+use dunlin_provider_tests::fixture::FIXTURES;
 use dunlin_provider_tests::hex;
 use dunlin_provider_tests::kem::agree;
-use dunlin_provider_tests::key::FIXTURES;
 use dunlin_provider_tests::random::{Broken, Reproducible};
 use dunlin_provider_tests::verify::verifies;
 use dunlin_rustcrypto::{

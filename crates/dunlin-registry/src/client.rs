@@ -12,16 +12,15 @@ use std::time::{Duration, SystemTime};
 
 use base64ct::{Base64, Encoding};
 use dunlin::crypto::CryptoProvider;
+use dunlin_identity::Did;
 use dunlin_identity::credential::Seconds;
-use dunlin_identity::did::Did;
+use dunlin_identity::encoding::json::{self, Value};
 use dunlin_identity::handshake::{RegistryDocuments, ResolveError};
-use dunlin_identity::json::{self, Value};
-use dunlin_identity::merkle::{Hasher, MAX_PROOF_HASHES, MerkleError, NodeHash};
 use dunlin_identity::method::dunlin::Operation;
-use dunlin_identity::registry::checkpoint::{CheckpointError, FreshCheckpoint, SignedCheckpoint};
-use dunlin_identity::registry::map::{MapError, map_key};
-use dunlin_identity::registry::proof::StateProof;
-use dunlin_identity::registry::staple::{Resolved, Staple, StapleError};
+use dunlin_identity::transparency::{
+    CheckpointError, FreshCheckpoint, Hasher, MAX_PROOF_HASHES, MapError, MerkleError, NodeHash, Resolved,
+    SignedCheckpoint, Staple, StapleError, StateProof, map_key,
+};
 use dunlin_tokio::https::{self, HttpsClient, HttpsError};
 use http_body_util::Full;
 use hyper::body::Bytes;

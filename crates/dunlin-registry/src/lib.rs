@@ -11,7 +11,7 @@
 //!
 //! Several operators that do not trust each other run a [`replica`] each, which CometBFT keeps equal.
 //!
-//! The verifier's side is in [`dunlin_identity::registry`], without I/O. [`client`] asks a registry over
+//! The verifier's side is in [`dunlin_identity::transparency`], without I/O. [`client`] asks a registry over
 //! HTTPS, [`lookup`] does so for handshakes that wait for it, and [`stapler`] keeps the proof of an own DID
 //! fresh. The feature `server`, on by default, adds everything else.
 

@@ -16,14 +16,13 @@ use dunlin::error::AuthenticationFailure;
 use dunlin::wire::DidMethod;
 use dunlin::{Answer, Negotiated, PeerIdentity, Question};
 use dunlin_identity::credential::Seconds;
-use dunlin_identity::did::Did;
-use dunlin_identity::document::DidDocument;
+use dunlin_identity::encoding::json::MAX_JSON;
 use dunlin_identity::handshake::{
     CredentialIdentity, CredentialVerifier, DocumentCache, IdentifierIdentity, Judge, LOOK_UP_AGE, Refusal,
     ResolveError, Resolver, Stapled,
 };
-use dunlin_identity::json::MAX_JSON;
 use dunlin_identity::method::web::{self, WebError};
+use dunlin_identity::{Did, DidDocument};
 use dunlin_tokio::Answers;
 use dunlin_tokio::https::{HttpsClient, HttpsError};
 use http_body_util::Empty;

@@ -9,10 +9,9 @@ use std::time::Duration;
 use dunlin::auth::{DidProofs, KnownRegistry};
 use dunlin::crypto::CryptoProvider;
 use dunlin_identity::credential::unsigned;
-use dunlin_identity::did::Did;
-use dunlin_identity::document::Relationship;
 use dunlin_identity::key::PublicKey;
-use dunlin_identity::registry::staple::{Staple, StapleError};
+use dunlin_identity::transparency::{Staple, StapleError};
+use dunlin_identity::{Did, Relationship};
 use tokio::sync::Notify;
 use tokio::time::sleep;
 
@@ -80,7 +79,7 @@ impl Stapler {
     }
 
     /// Sends this proof of membership along, for peers that know only the root over their members
-    /// ([`dunlin_identity::trust::Members::proof`]).
+    /// ([`dunlin_identity::Members::proof`]).
     #[must_use]
     pub fn with_membership(self, membership: Vec<u8>) -> Self {
         Self { membership, ..self }

@@ -10,10 +10,11 @@ use std::process::Command;
 use std::sync::Arc;
 
 use common::{Holder, ORIGIN, provider};
+use dunlin_identity::Sha256Hash;
+use dunlin_identity::encoding::protobuf::{Message, MessageWriter, varint};
 use dunlin_identity::key::PublicKey;
-use dunlin_identity::method::dunlin::{Operation, Sha256Hash, first_document};
-use dunlin_identity::protobuf::{Message, MessageWriter, varint};
-use dunlin_identity::registry::chain::Chain;
+use dunlin_identity::method::dunlin::{Operation, first_document};
+use dunlin_identity::transparency::Chain;
 use dunlin_pki::{KeyPair, KeyType};
 use dunlin_registry::replica::{
     MAX_BLOCK, MAX_GROWTH, MAX_LOG, MAX_MESSAGE, MAX_OPERATIONS, Replica, Sockets,

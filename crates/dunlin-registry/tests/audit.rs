@@ -5,11 +5,10 @@
 mod common;
 
 use common::{Place, key};
-use dunlin_identity::merkle::Hasher;
 use dunlin_identity::method::dunlin::Operation;
-use dunlin_identity::registry::checkpoint::{Checkpoint, CheckpointError, SignedCheckpoint};
-use dunlin_identity::registry::note::{NoteKey, NoteKeyKind, NoteSigner};
-use dunlin_identity::registry::proof::root_entry;
+use dunlin_identity::transparency::{
+    Checkpoint, CheckpointError, Hasher, NoteKey, NoteKeyKind, NoteSigner, SignedCheckpoint, root_entry,
+};
 use dunlin_registry::audit::{Log, audit};
 use dunlin_registry::copy::{backup, export, restore};
 use dunlin_registry::tile::Tile;

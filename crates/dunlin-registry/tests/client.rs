@@ -15,20 +15,15 @@ use base64ct::{Base64, Encoding};
 use common::{NOW, Place};
 use dunlin::crypto::SigningKey;
 use dunlin::wire::SignatureScheme;
-use dunlin_identity::did::Did;
+use dunlin_identity::encoding::protobuf::MessageWriter;
 use dunlin_identity::handshake::{RegistryDocuments, ResolveError, Resolver};
 use dunlin_identity::key::{PublicKey, sign};
-use dunlin_identity::merkle::{Hasher, MerkleError, NodeHash, Nodes, Tree};
-use dunlin_identity::method::dunlin::Sha256Hash;
-use dunlin_identity::protobuf::MessageWriter;
-use dunlin_identity::registry::chain::{Chain, ChainTrust, LightBlock, ValidatorSet};
-use dunlin_identity::registry::checkpoint::{
-    Checkpoint, CheckpointError, DEFAULT_CHECKPOINT_AGE, RegistryTrust, SignedCheckpoint,
+use dunlin_identity::transparency::{
+    Chain, ChainTrust, Checkpoint, CheckpointError, DEFAULT_CHECKPOINT_AGE, Hasher, LightBlock, MapError,
+    MapLeaf, MerkleError, NodeHash, Nodes, NoteError, NoteKeyKind, NoteSigner, RegistryTrust,
+    SignedCheckpoint, Staple, StapleError, StateMap, StateProof, Tree, ValidatorSet, map_key, root_entry,
 };
-use dunlin_identity::registry::map::{MapError, MapLeaf, StateMap, map_key};
-use dunlin_identity::registry::note::{NoteError, NoteKeyKind, NoteSigner};
-use dunlin_identity::registry::proof::{StateProof, root_entry};
-use dunlin_identity::registry::staple::{Staple, StapleError};
+use dunlin_identity::{Did, Sha256Hash};
 use dunlin_registry::Registry;
 use dunlin_registry::client::{ClientError, RegistryClient};
 use dunlin_registry::server::Limits;

@@ -14,7 +14,7 @@ use std::time::Duration;
 use base64ct::{Base64, Encoding};
 use common::{Holder, ORIGIN, key, provider};
 use dunlin_identity::method::dunlin::Operation;
-use dunlin_identity::registry::checkpoint::SignedCheckpoint;
+use dunlin_identity::transparency::SignedCheckpoint;
 use dunlin_registry::audit::{Log, audit};
 use dunlin_registry::tile::{Tile, TileKind};
 use dunlin_registry::{Registry, Settings};

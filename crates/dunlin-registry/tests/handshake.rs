@@ -21,16 +21,13 @@ use dunlin::auth::{Belief, DidProofs, KnownRegistry};
 use dunlin::crypto::SigningKey;
 use dunlin::wire::{AlertDescription as Alert, SignatureScheme};
 use dunlin::{Negotiated, SsiMessages};
-use dunlin_identity::did::Did;
-use dunlin_identity::document::DidDocument;
 use dunlin_identity::handshake::{
     CredentialVerifier, IdentifierVerifier, Judge, RegistryDocuments, Resolver as _, Stapled,
 };
 use dunlin_identity::key::PublicKey;
 use dunlin_identity::method::web;
-use dunlin_identity::registry::checkpoint::DEFAULT_CHECKPOINT_AGE;
-use dunlin_identity::registry::staple::Staple;
-use dunlin_identity::trust::TrustList;
+use dunlin_identity::transparency::{DEFAULT_CHECKPOINT_AGE, Staple};
+use dunlin_identity::{Did, DidDocument, TrustList};
 use dunlin_pki::{KeyPair, KeyType};
 use dunlin_registry::Registry;
 use dunlin_registry::client::RegistryClient;

@@ -9,14 +9,13 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Sender, channel};
 
 use common::{NOW, ORIGIN, Place, key};
+use dunlin_identity::Sha256Hash;
 use dunlin_identity::key::PublicKey;
-use dunlin_identity::merkle::{Hasher, MerkleError, Nodes, Tree};
-use dunlin_identity::method::dunlin::{MAX_OPERATION, Operation, OperationError, Sha256Hash, first_document};
-use dunlin_identity::registry::checkpoint::{DEFAULT_CHECKPOINT_AGE, MAX_WITNESS_CLOCK_SKEW, RegistryTrust};
-use dunlin_identity::registry::map::{MapError, map_key};
-use dunlin_identity::registry::note::Signed;
-use dunlin_identity::registry::proof::{LogEntry, StateProof, root_entry};
-use dunlin_identity::registry::staple::{Staple, StapleError};
+use dunlin_identity::method::dunlin::{MAX_OPERATION, Operation, OperationError, first_document};
+use dunlin_identity::transparency::{
+    DEFAULT_CHECKPOINT_AGE, Hasher, LogEntry, MAX_WITNESS_CLOCK_SKEW, MapError, MerkleError, Nodes,
+    RegistryTrust, Signed, Staple, StapleError, StateProof, Tree, map_key, root_entry,
+};
 use dunlin_pki::{KeyPair, KeyType};
 use dunlin_registry::audit::{Log, audit};
 use dunlin_registry::tile::{TILE_WIDTH, Tile, TileKind};

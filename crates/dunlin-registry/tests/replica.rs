@@ -14,11 +14,10 @@ use std::path::Path;
 
 use base64ct::{Base64, Encoding};
 use common::{Holder, ORIGIN, provider};
-use dunlin_identity::did::Did;
 use dunlin_identity::key::PublicKey;
-use dunlin_identity::method::dunlin::{Operation, Sha256Hash, first_document};
-use dunlin_identity::registry::checkpoint::RegistryTrust;
-use dunlin_identity::registry::staple::{Staple, StapleError};
+use dunlin_identity::method::dunlin::{Operation, first_document};
+use dunlin_identity::transparency::{RegistryTrust, Staple, StapleError};
+use dunlin_identity::{Did, Sha256Hash};
 use dunlin_pki::{KeyPair, KeyType};
 use dunlin_registry::client::{ClientError, RegistryClient, Submitted};
 use dunlin_tokio::https::HttpsError;

@@ -27,12 +27,9 @@ use common::{Holder, ORIGIN, key};
 use dunlin::auth::{Credential, X509Trust};
 use dunlin::crypto::CryptoProvider;
 use dunlin::{ClientConfig, Profile, ServerAddress, ServerConfig, Trust};
-use dunlin_identity::did::Did;
-use dunlin_identity::merkle::Hasher;
-use dunlin_identity::method::dunlin::{Operation, Sha256Hash};
-use dunlin_identity::registry::checkpoint::RegistryTrust;
-use dunlin_identity::registry::map::map_key;
-use dunlin_identity::registry::proof::{MAX_STATE_PROOF, StateProof};
+use dunlin_identity::method::dunlin::Operation;
+use dunlin_identity::transparency::{Hasher, MAX_STATE_PROOF, RegistryTrust, StateProof, map_key};
+use dunlin_identity::{Did, Sha256Hash};
 use dunlin_pki::{Item, KeyType, Tree, TreeSpec, certificates_to_pem};
 use dunlin_registry::audit::{Log, audit};
 use dunlin_registry::server::{Limits, serve};
@@ -385,7 +382,7 @@ fn over_https(directory: &Path, dids: u64, requests: u64) {
         let fresh = trust.verify(provider, note, None, now_s()).unwrap();
         let proof = Base64::decode_vec(answer["proof"].as_str().unwrap()).unwrap();
         let (hasher, stated) = (Hasher(provider.sha256), fresh.checkpoint.checkpoint());
-        let document = dunlin_identity::json::canonical(&answer["document"]).unwrap();
+        let document = dunlin_identity::encoding::json::canonical(&answer["document"]).unwrap();
         let document = Sha256Hash::of(provider, document.as_bytes()).unwrap();
         let key = map_key(provider, did).unwrap();
         let proof = StateProof::read(&proof).unwrap();
@@ -394,7 +391,7 @@ fn over_https(directory: &Path, dids: u64, requests: u64) {
     let staples = known.clone();
     let staple = move |place: usize| get(&format!("/dids/{}/staple", staples[place % asked]));
     load(&served, "staples", 10 * count, staple, move |place, answer| {
-        let staple = dunlin_identity::registry::staple::Staple::read(answer).unwrap();
+        let staple = dunlin_identity::transparency::Staple::read(answer).unwrap();
         staple.verify(&provider, &known[place % known.len()], &trust, None, now_s()).unwrap();
     });
     drop(served);

@@ -10,13 +10,10 @@ use std::sync::atomic::Ordering;
 
 use base64ct::{Base64, Encoding};
 use common::{NOW, Place};
-use dunlin_identity::merkle::Hasher;
 use dunlin_identity::method::dunlin::MAX_OPERATION;
-use dunlin_identity::registry::checkpoint::{RegistryTrust, SignedCheckpoint};
-use dunlin_identity::registry::map::map_key;
-use dunlin_identity::registry::note::{NoteKeyKind, NoteSigner};
-use dunlin_identity::registry::proof::StateProof;
-use dunlin_identity::registry::staple::Staple;
+use dunlin_identity::transparency::{
+    Hasher, NoteKeyKind, NoteSigner, RegistryTrust, SignedCheckpoint, Staple, StateProof, map_key,
+};
 use dunlin_registry::server::{Admission, Limits};
 use dunlin_registry::tile::{Tile, TileKind};
 use dunlin_registry::{MAX_HISTORY, OWN_INTERVAL, ROOM_MARGIN, Registry, Settings};

@@ -12,9 +12,10 @@ use std::time::Duration;
 
 use base64ct::{Base64, Encoding};
 use common::{Holder, ORIGIN, key, log, provider};
-use dunlin_identity::method::dunlin::{OperationError, Sha256Hash};
-use dunlin_identity::protobuf::{Message, MessageWriter, varint};
-use dunlin_identity::registry::chain::Chain;
+use dunlin_identity::Sha256Hash;
+use dunlin_identity::encoding::protobuf::{Message, MessageWriter, varint};
+use dunlin_identity::method::dunlin::OperationError;
+use dunlin_identity::transparency::Chain;
 use dunlin_registry::replica::{Replica, Sockets};
 use dunlin_registry::server::Source;
 use dunlin_registry::{RegistryError, Room};

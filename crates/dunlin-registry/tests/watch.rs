@@ -13,14 +13,11 @@ use std::time::{Duration, Instant};
 
 use base64ct::{Base64, Encoding};
 use common::{NOW, ORIGIN, Place, key, log};
-use dunlin_identity::did::Did;
-use dunlin_identity::merkle::{Hasher, Nodes, Tree};
-use dunlin_identity::method::dunlin::Sha256Hash;
-use dunlin_identity::registry::checkpoint::{Checkpoint, CheckpointError, RegistryTrust, SignedCheckpoint};
-use dunlin_identity::registry::map::{MapLeaf, StateMap, map_key};
-use dunlin_identity::registry::note::{NoteKey, NoteKeyKind, NoteSigner};
-use dunlin_identity::registry::proof::{StateProof, root_entry};
-use dunlin_identity::registry::staple::StapleError;
+use dunlin_identity::transparency::{
+    Checkpoint, CheckpointError, Hasher, MapLeaf, Nodes, NoteKey, NoteKeyKind, NoteSigner, RegistryTrust,
+    SignedCheckpoint, StapleError, StateMap, StateProof, Tree, map_key, root_entry,
+};
+use dunlin_identity::{Did, Sha256Hash};
 use dunlin_registry::audit::{Log, audit};
 use dunlin_registry::server::{Limits, serve_watch};
 use dunlin_registry::tile::{Tile, TileKind};
@@ -293,7 +290,7 @@ async fn a_false_map_in_the_log_is_named_and_refused() {
     assert_eq!((status, why.contains(&named)), (422, true), "{why}");
 
     // A verifier that demands the watch's key lets the thief in nowhere.
-    let staple = dunlin_identity::registry::staple::Staple {
+    let staple = dunlin_identity::transparency::Staple {
         document: text.into_bytes(),
         checkpoint: signed.to_string().into_bytes(),
         proof: prove(&map, &did).write(),

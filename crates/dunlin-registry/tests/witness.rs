@@ -15,11 +15,10 @@ use std::time::{Duration, SystemTime};
 use common::{NOW, Place};
 use dunlin::auth::X509Trust;
 use dunlin::{ClientConfig, Profile, Trust};
-use dunlin_identity::merkle::{Hasher, NodeHash, Nodes, Tree as MerkleTree};
-use dunlin_identity::registry::checkpoint::{Checkpoint, CheckpointError, RegistryTrust, SignedCheckpoint};
-use dunlin_identity::registry::note::{NoteKey, NoteKeyKind, NoteSigner};
-use dunlin_identity::registry::proof::root_entry;
-use dunlin_identity::registry::staple::StapleError;
+use dunlin_identity::transparency::{
+    Checkpoint, CheckpointError, Hasher, NodeHash, Nodes, NoteKey, NoteKeyKind, NoteSigner, RegistryTrust,
+    SignedCheckpoint, StapleError, Tree as MerkleTree, root_entry,
+};
 use dunlin_pki::{KeyType, Tree, TreeSpec, certificates_to_pem};
 use dunlin_registry::witness::{Witness, WitnessError, ask_all, follow};
 use dunlin_registry::{Registry, RegistryError, Settings};

@@ -13,6 +13,18 @@
 //! All randomness comes from the caller's source: ephemeral keys, salts and blinding of RSA, and the hedging
 //! of ML-DSA and ECDSA, whose nonces also depend on key and message (RFC 6979 §3.6). So equal random bytes
 //! give equal handshakes.
+//!
+//! A module imports from its own row or from rows below it (`tools/layers` checks that).
+//!
+//! <!-- layers -->
+//! ```text
+//! row  modules           what they contain
+//! 3    tls12           | the cipher suites of TLS 1.2
+//! 2    kem sign verify | hybrids over the groups; signatures of all key types
+//! 1    rsa             | signatures of RSA, which a feature adds
+//! 0    aead algorithm group hash random | one algorithm each; the source of randomness
+//! ```
+//! <!-- end of layers -->
 #![no_std]
 #![forbid(unsafe_code)]
 #![warn(clippy::indexing_slicing)]
@@ -26,6 +38,7 @@ use dunlin::sync::Arc;
 use dunlin::wire::CipherSuite;
 
 mod aead;
+mod algorithm;
 mod group;
 mod hash;
 #[cfg(feature = "ml-kem")]

@@ -11,8 +11,8 @@ use rsa::{Pkcs1v15Sign, PrivateKey, Pss, PublicKey};
 use sha2::digest::FixedOutputReset;
 use sha2::{Digest, Sha256, Sha384, Sha512};
 
+use crate::algorithm::Algorithm;
 use crate::random::Rng;
-use crate::verify::Algorithm;
 
 /// The shortest modulus accepted, in bits (NIST SP 800-131A §3). The `rsa` crate sets the upper bound.
 const MIN_BITS: u32 = 2048;

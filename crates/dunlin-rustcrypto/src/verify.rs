@@ -4,9 +4,10 @@ use dunlin::crypto::{CryptoError, SignatureAlgorithms};
 use dunlin::wire::SignatureScheme;
 use ed25519_dalek::VerifyingKey;
 use p256::ecdsa::signature::hazmat::PrehashVerifier;
-use pki_types::{AlgorithmIdentifier, InvalidSignature, SignatureVerificationAlgorithm, alg_id};
+use pki_types::{SignatureVerificationAlgorithm, alg_id};
 use sha2::{Digest, Sha256, Sha384};
 
+use crate::algorithm::Algorithm;
 #[cfg(feature = "rsa")]
 use crate::rsa::{
     PSS_SHA256, PSS_SHA384, PSS_SHA512, RSA_PKCS1_SHA256, RSA_PKCS1_SHA384, RSA_PKCS1_SHA512, RSA_PSS_SHA256,
@@ -174,36 +175,6 @@ static ML_DSA_65: &dyn SignatureVerificationAlgorithm = &Algorithm {
     signature: alg_id::ML_DSA_65,
     verify: mldsa_verify::<ml_dsa::MlDsa65>,
 };
-
-/// An algorithm that webpki selects by the identifiers in a certificate.
-#[derive(Debug)]
-pub(crate) struct Algorithm {
-    pub(crate) key: AlgorithmIdentifier,
-    pub(crate) signature: AlgorithmIdentifier,
-    pub(crate) verify: Verify,
-}
-
-/// Arguments: the BIT STRING of the SubjectPublicKeyInfo, the message and the signature.
-type Verify = fn(&[u8], &[u8], &[u8]) -> Result<(), CryptoError>;
-
-impl SignatureVerificationAlgorithm for Algorithm {
-    fn verify_signature(
-        &self,
-        public_key: &[u8],
-        message: &[u8],
-        signature: &[u8],
-    ) -> Result<(), InvalidSignature> {
-        (self.verify)(public_key, message, signature).map_err(|_| InvalidSignature)
-    }
-
-    fn public_key_alg_id(&self) -> AlgorithmIdentifier {
-        self.key
-    }
-
-    fn signature_alg_id(&self) -> AlgorithmIdentifier {
-        self.signature
-    }
-}
 
 /// ECDSA on one curve, for which the library has a module.
 macro_rules! ecdsa {

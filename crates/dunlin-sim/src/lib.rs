@@ -9,6 +9,18 @@
 //! NATs ([`Nat`]). All are a [`Simulation`]; a [`Fleet`] runs many. A [`Link`] decides the fate of packets
 //! ([`Impaired`]: delay, rate, loss and more). A [`Medium`] tells what packets cost on Ethernet, 802.15.4,
 //! LoRaWAN and NB-IoT.
+//!
+//! A module imports from its own row or from rows below it (`tools/layers` checks that).
+//!
+//! <!-- layers -->
+//! ```text
+//! row  modules              what they contain
+//! 3    pooled tls         | several sockets of a host; a TLS peer over TCP
+//! 2    network tcp        | any number of hosts; streams between two
+//! 1    pair               | datagrams between two endpoints
+//! 0    fleet link medium nat random | many simulations, and what happens to a packet
+//! ```
+//! <!-- end of layers -->
 #![forbid(unsafe_code)]
 
 mod fleet;

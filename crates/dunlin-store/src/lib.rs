@@ -17,12 +17,25 @@
 //!
 //! Every store is bounded, can be shared by any number of connections, and has no clock: the engine passes
 //! the time.
+//!
+//! A module imports from its own row or from rows below it (`tools/layers` checks that).
+//!
+//! <!-- layers -->
+//! ```text
+//! row  modules                      what they contain
+//! 3    url                        | the names of stores
+//! 2    frozen psk records shared  | stores that outlive the process
+//! 1    cache                      | stores of the handshake cache
+//! 0    client files once server text tickets verdicts | stores in memory; files
+//! ```
+//! <!-- end of layers -->
 #![forbid(unsafe_code)]
 // Look-ups take tickets from unauthenticated peers.
 #![warn(clippy::indexing_slicing)]
 
 pub mod cache;
 mod client;
+mod files;
 pub mod frozen;
 mod once;
 #[cfg(feature = "psk")]

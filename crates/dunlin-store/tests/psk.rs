@@ -356,13 +356,8 @@ fn a_server_follows_the_files_that_its_file_names() {
 
 const STARVED: &str = "DUNLIN_TEST_STARVED";
 
-/// The child process of the next test, not a test by itself. It may open only a few files, and changes its
-/// key file.
-#[test]
-fn starved() {
-    if std::env::var_os(STARVED).is_none() {
-        return;
-    }
+/// The child process of the next test. It may open only a few files, and changes its key file.
+fn read_when_files_can_be_opened_again() {
     let served = served("keys.psk", &format!("a:{KEY}\n"));
     fs::write(&served.path, format!("b:{KEY}\n")).unwrap();
     // A later check finds no further change.
@@ -383,8 +378,12 @@ fn starved() {
 /// A process with too many open files reads changed keys once it can open files again.
 #[test]
 fn reads_a_temporarily_unreadable_file_later() {
+    if std::env::var_os(STARVED).is_some() {
+        return read_when_files_can_be_opened_again();
+    }
+    let test = "--exact reads_a_temporarily_unreadable_file_later --nocapture";
     let output = Command::new("sh")
-        .args(["-c", "ulimit -n 50; exec \"$0\" --exact starved --nocapture"])
+        .args(["-c", &format!("ulimit -n 50; exec \"$0\" {test}")])
         .arg(std::env::current_exe().unwrap())
         .env(STARVED, "1")
         .output()

@@ -9,26 +9,23 @@ use std::time::Duration;
 
 use dunlin::pki_types::CertificateDer;
 use dunlin::{
-    Answer, ClientHelloInfo, EarlyDataOutcome, Event, IdentifiedClient, MessageSize, Question, QuestionId,
-    ServerConfig, Side,
+    Answer, ClientHelloInfo, EarlyDataOutcome, Event, IdentifiedClient, Question, QuestionId, ServerConfig,
+    Side,
 };
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use crate::answers::DynAnswers;
 use crate::clock::now;
 use crate::error::HandshakeError;
-use crate::stream::{Task, TlsStream};
+use crate::stream::{OnLinger, OnMessage, Task, TlsStream};
 
 /// How long a handshake may take by default.
 pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(10);
 
 pub(crate) type ChooseProfile = dyn Fn(&ClientHelloInfo) -> Answer + Send + Sync;
 pub(crate) type ProfileOf = dyn Fn(&IdentifiedClient) -> Option<Arc<ServerConfig>> + Send + Sync;
-/// Called when a stream begins to linger.
-pub(crate) type OnLinger = dyn Fn() + Send + Sync;
 /// Called with the certificate of a peer that the engine refuses.
 pub(crate) type OnRefused = dyn Fn(&CertificateDer<'static>) + Send + Sync;
-pub(crate) type OnMessage = dyn Fn(&MessageSize) + Send + Sync;
 
 /// The options that connectors and acceptors share.
 #[derive(Clone)]

@@ -25,6 +25,19 @@
 //! asynchronously.
 //!
 //! With the feature `https` there is a client of HTTPS, too.
+//!
+//! A module imports from its own row or from rows below it (`tools/layers` checks that).
+//!
+//! <!-- layers -->
+//! ```text
+//! row  modules                 what they contain
+//! 4    https                 | a client of HTTPS
+//! 3    acceptor connector dtls | what a program begins with: a side over a stream, or a UDP socket
+//! 2    handshake             | the handshake over a stream
+//! 1    stream                | a connection that reads and writes
+//! 0    addresses answers clock error linger places | the application's answers, errors, limits, time
+//! ```
+//! <!-- end of layers -->
 #![forbid(unsafe_code)]
 
 mod acceptor;

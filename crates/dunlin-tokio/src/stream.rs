@@ -1,6 +1,7 @@
 //! A TLS connection that reads and writes like the transport below it.
 
 use std::fmt;
+use std::future::poll_fn;
 use std::io;
 use std::mem::MaybeUninit;
 use std::pin::Pin;
@@ -8,22 +9,29 @@ use std::sync::{Arc, LazyLock};
 use std::task::{Context, Poll, Wake, Waker, ready};
 use std::time::Duration;
 
-use dunlin::wire::ProtocolVersion;
+use dunlin::wire::{AlertDescription, ProtocolVersion};
 use dunlin::{Answer, Event, MessageSize, Negotiated, Side, TlsConnection};
 use tokio::io::{AsyncBufRead, AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Instant;
 
 use crate::clock::now;
 use crate::error::from_tls;
-use crate::handshake::{OnLinger, OnMessage};
-use crate::linger::Linger;
+use crate::linger::{Going, Linger};
 
 /// The length of a record header in bytes: type, version and length (RFC 8446 §5.1).
 const HEADER_LEN: usize = 5;
 
 /// The size of one read from the transport, in bytes: four of the largest records (RFC 8446 §5.2) with their
 /// headers. A peer that sends faster than it is read costs at most so much memory.
-pub(crate) const READ_LEN: usize = 4 * (HEADER_LEN + (1 << 14) + 256);
+const READ_LEN: usize = 4 * (HEADER_LEN + (1 << 14) + 256);
+
+/// The peer has ended the handshake, and the engine has answered with a close_notify (RFC 8446 §6.1).
+const CLOSED_BY_PEER: dunlin::Error = dunlin::Error::AlertReceived(AlertDescription::CLOSE_NOTIFY);
+
+/// Called when a stream begins to linger.
+pub(crate) type OnLinger = dyn Fn() + Send + Sync;
+/// Called for each handshake message.
+pub(crate) type OnMessage = dyn Fn(&MessageSize) + Send + Sync;
 
 /// A TLS connection over `IO`, after its handshake.
 ///
@@ -56,7 +64,7 @@ pub(crate) const READ_LEN: usize = 4 * (HEADER_LEN + (1 << 14) + 256);
 /// # }
 /// ```
 pub struct TlsStream<IO> {
-    pub(crate) io: IO,
+    io: IO,
     pub(crate) connection: TlsConnection,
     /// Bytes from the transport for which the connection had no room, from `waiting_at` on.
     waiting: Vec<u8>,
@@ -78,9 +86,9 @@ pub struct TlsStream<IO> {
     reported: usize,
     /// The tasks that wait to write to the transport, and the tasks that wait to read from it.
     sending: Waiters,
-    pub(crate) receiving: Waiters,
+    receiving: Waiters,
     /// The progress of closing the transport after a fatal alert.
-    pub(crate) linger: Linger,
+    linger: Linger,
     /// The function to call when that begins.
     pub(crate) on_linger: Option<Arc<OnLinger>>,
 }
@@ -345,6 +353,51 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> TlsStream<IO> {
         Poll::Ready(drained)
     }
 
+    /// Sends the remaining output. After a fatal alert from this side, or its answer to a close_notify during
+    /// the handshake, also closes the sending direction of the transport. Ready when the transport may be
+    /// closed ([`Going::poll`]).
+    pub(crate) fn poll_end(&mut self, cx: &mut Context<'_>, task: Task) -> Poll<()> {
+        let last_word = |error: &dunlin::Error| error.alert().is_some() || *error == CLOSED_BY_PEER;
+        if !self.connection.error().is_some_and(last_word) {
+            return self.poll_drain(cx, task).map(drop);
+        }
+        self.poll_linger(cx, task)
+    }
+
+    /// Ends the connection with a fatal alert, and waits until the peer has closed, within limits
+    /// ([`dunlin::Connection::abort`]).
+    pub async fn abort(&mut self, alert: AlertDescription) {
+        self.connection.abort(alert);
+        poll_fn(|cx| self.poll_linger(cx, Task::Writer)).await;
+    }
+
+    fn poll_linger(&mut self, cx: &mut Context<'_>, task: Task) -> Poll<()> {
+        let mut going = match std::mem::replace(&mut self.linger, Linger::Done) {
+            Linger::Idle => {
+                if let Some(on_linger) = self.on_linger.take() {
+                    on_linger();
+                }
+                Box::new(Going::new())
+            }
+            Linger::Going(going) => going,
+            Linger::Done => return Poll::Ready(()),
+        };
+        // The timer and the transport each remember one waker, and two tasks may wait here.
+        let both = self.receiving.both(cx, task);
+        let mut joint = Context::from_waker(both.as_ref().unwrap_or(cx.waker()));
+        let drained = match going.is_shut() {
+            true => Poll::Ready(Ok(())),
+            false => self.poll_drain(&mut joint, task),
+        };
+        if going.poll(&mut self.io, drained, &mut self.bytes_read, &mut joint).is_pending() {
+            self.linger = Linger::Going(going);
+            self.receiving.wait(cx, task);
+            return Poll::Pending;
+        }
+        self.receiving.go_on(task);
+        Poll::Ready(())
+    }
+
     /// Makes one step of the handshake: sends and receives as far as possible.
     pub(crate) fn poll_handshake(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let sent = self.poll_drain(cx, Task::Writer);
@@ -452,7 +505,7 @@ impl RecordScanner {
 }
 
 /// The tasks that wait for the transport, which itself remembers only one waker.
-pub(crate) struct Waiters {
+struct Waiters {
     reader: Option<Waker>,
     writer: Option<Waker>,
 }
@@ -470,17 +523,17 @@ impl Waiters {
     }
 
     /// A waker for both tasks, if the other task waits, too.
-    pub(crate) fn both(&mut self, cx: &Context<'_>, task: Task) -> Option<Waker> {
+    fn both(&mut self, cx: &Context<'_>, task: Task) -> Option<Waker> {
         let other = self.of(task).1.as_ref().filter(|w| !w.will_wake(cx.waker()))?;
         Some(Waker::from(Arc::new(Both(other.clone(), cx.waker().clone()))))
     }
 
-    pub(crate) fn wait(&mut self, cx: &Context<'_>, task: Task) {
+    fn wait(&mut self, cx: &Context<'_>, task: Task) {
         *self.of(task).0 = Some(cx.waker().clone());
     }
 
     /// Ends the wait of this task and wakes the other.
-    pub(crate) fn go_on(&mut self, task: Task) {
+    fn go_on(&mut self, task: Task) {
         let (own, other) = self.of(task);
         *own = None;
         if let Some(other) = other.take() {

@@ -28,18 +28,15 @@ use dunlin_identity::credential::status::{
     Bitstring, DEFAULT_STATUS_AGE, StatusEntry, StatusList, StatusLists, StatusPurpose,
 };
 use dunlin_identity::credential::{CREDENTIALS_V2, Context, Contexts, Issuer, Seconds, Verifier};
-use dunlin_identity::did::{Did, DidUrl};
-use dunlin_identity::document::{DidDocument, Relationship};
 use dunlin_identity::handshake::{
-    CredentialIdentity, CredentialVerifier, DocumentCache, ListedIssuer, ListedIssuers, MAX_SHOWN_DID,
-    PinnedDocuments, Refusal, Resolution, ResolveError, Resolver, Stapled,
+    CredentialIdentity, CredentialVerifier, DocumentCache, Holding, ListedIssuer, ListedIssuers,
+    MAX_SHOWN_DID, PinnedDocuments, Refusal, Resolution, ResolveError, Resolver, Stapled,
 };
-use dunlin_identity::holding::Holding;
 use dunlin_identity::key::PublicKey;
-use dunlin_identity::method::dunlin::{Sha256Hash, first_document};
+use dunlin_identity::method::dunlin::first_document;
 use dunlin_identity::method::{JWK, KEY, Method};
-use dunlin_identity::registry::staple::Staple;
-use dunlin_identity::trust::{Members, TrustList};
+use dunlin_identity::transparency::Staple;
+use dunlin_identity::{Did, DidDocument, DidUrl, Members, Relationship, Sha256Hash, TrustList};
 use dunlin_pki::{KeyPair, KeyType};
 use dunlin_sim::{CLIENT_ADDRESS, SERVER_ADDRESS};
 use dunlin_store::{MemoryClientCache, MemoryClientSessions, MemoryServerCache, RotatingTickets};

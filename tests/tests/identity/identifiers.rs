@@ -14,16 +14,13 @@ use dunlin::{
     ServerConfig, Side, SsiMessages,
 };
 use dunlin_identity::credential::{CREDENTIALS_V2, Contexts, Issuer, Seconds};
-use dunlin_identity::did::{Did, DidUrl};
-use dunlin_identity::document::{DidDocument, Relationship};
 use dunlin_identity::handshake::{
-    CredentialIdentity, CredentialVerifier, DocumentCache, IdentifierIdentity, IdentifierVerifier,
+    CredentialIdentity, CredentialVerifier, DocumentCache, Holding, IdentifierIdentity, IdentifierVerifier,
 };
-use dunlin_identity::holding::Holding;
 use dunlin_identity::key::PublicKey;
-use dunlin_identity::method::dunlin::{Sha256Hash, first_document};
+use dunlin_identity::method::dunlin::first_document;
 use dunlin_identity::method::{KEY, Method};
-use dunlin_identity::trust::TrustList;
+use dunlin_identity::{Did, DidDocument, DidUrl, Relationship, Sha256Hash, TrustList};
 use dunlin_store::{MemoryClientSessions, RotatingTickets};
 use dunlin_tests::{KeyType, Leaf, NOW, Pair, Pki, awslc, providers};
 use serde_json::json;

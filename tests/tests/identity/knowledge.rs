@@ -12,17 +12,13 @@ use dunlin::Now;
 use dunlin::auth::{Belief, Verified, Verifier as _};
 use dunlin::wire::{AlertDescription as Alert, DidMethod};
 use dunlin_identity::credential::Seconds;
-use dunlin_identity::did::Did;
-use dunlin_identity::document::DidDocument;
 use dunlin_identity::handshake::{
     DocumentCache, IdentifierVerifier, Known, KnownStore, LOOK_UP_AGE, MAX_CACHED_DOCUMENTS, PinnedDocuments,
     Refusal, RegistryDocuments, ResolveError, Resolver, SILENT_TIME, Standing,
 };
 use dunlin_identity::knowledge::{Knowledge, RECORD_LEN, Record};
-use dunlin_identity::method::dunlin::Sha256Hash;
-use dunlin_identity::registry::checkpoint::CheckpointError;
-use dunlin_identity::registry::staple::Staple;
-use dunlin_identity::trust::{Members, TrustList};
+use dunlin_identity::transparency::{CheckpointError, Staple};
+use dunlin_identity::{Did, DidDocument, Members, Sha256Hash, TrustList};
 use dunlin_tests::awslc;
 use registered::{Holder, Registry, key, public};
 

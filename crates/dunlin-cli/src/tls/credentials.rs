@@ -11,12 +11,9 @@ use dunlin::wire::SignatureScheme;
 use dunlin::{Credential, SsiMessages};
 use dunlin_identity::credential::status::{self, StatusLists};
 use dunlin_identity::credential::{Contexts, CredentialError};
-use dunlin_identity::did::{Did, DidUrl};
-use dunlin_identity::directory::{DOCUMENT, OPERATIONS};
-use dunlin_identity::document::{DidDocument, Relationship};
-use dunlin_identity::handshake::{CredentialVerifier, IdentifierVerifier, Judge, Resolver};
-use dunlin_identity::holding::Holding;
-use dunlin_identity::trust::{TrustList, read_membership};
+use dunlin_identity::handshake::{CredentialVerifier, Holding, IdentifierVerifier, Judge, Resolver};
+use dunlin_identity::method::directory::{DOCUMENT, OPERATIONS};
+use dunlin_identity::{Did, DidDocument, DidUrl, Relationship, TrustList, read_membership};
 
 use crate::did::{self, Own};
 use crate::error::{Error, warn_once};

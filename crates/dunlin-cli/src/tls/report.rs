@@ -7,7 +7,7 @@ use dunlin::cache::{CacheOutcome, Known};
 use dunlin::early::NoEarlyData;
 use dunlin::wire::ProtocolVersion;
 use dunlin::{EarlyDataOutcome, MessageSize, Negotiated, NoPort, PeerIdentity, Side};
-use dunlin_identity::did::Did;
+use dunlin_identity::Did;
 use dunlin_identity::handshake::{CredentialIdentity, IdentifierIdentity};
 use dunlin_pki::CertificateInfo;
 use dunlin_tokio::HandshakeBytes;

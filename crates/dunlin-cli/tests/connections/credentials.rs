@@ -5,7 +5,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use dunlin_identity::credential::status::{Bitstring, StatusPurpose};
 use dunlin_identity::credential::{Contexts, Issuer};
-use dunlin_identity::document::{DidDocument, Relationship};
+use dunlin_identity::{DidDocument, Relationship};
 
 use crate::common::Place;
 use crate::common::peers::{CLIENT, OWN, SERVER, Server, json, place};

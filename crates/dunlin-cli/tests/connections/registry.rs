@@ -7,7 +7,7 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use dunlin::{Credential, Profile, ServerConfig};
 use dunlin_identity::method::dunlin::Operation;
-use dunlin_identity::registry::checkpoint::DEFAULT_CHECKPOINT_AGE;
+use dunlin_identity::transparency::DEFAULT_CHECKPOINT_AGE;
 use dunlin_pki::{Item, KeyPair, KeyType};
 use dunlin_registry::server::{Limits, serve};
 use dunlin_registry::{Registry as Stored, Settings};

@@ -2,7 +2,7 @@
 
 use std::process::Stdio;
 
-use dunlin_identity::did::Did;
+use dunlin_identity::Did;
 use dunlin_identity::method::dunlin::{Operation, State};
 use serde_json::{Value, json};
 

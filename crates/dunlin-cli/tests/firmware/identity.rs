@@ -14,16 +14,14 @@ use dunlin::crypto::{CryptoProvider, SigningKey};
 use dunlin::error::AuthenticationFailure;
 use dunlin::wire::{CertificateType, DidMethod};
 use dunlin::{ClientAuth, Credential, Now, PeerIdentity, Profile, ServerConfig, SsiMessages, TlsConnection};
-use dunlin_identity::document::{DidDocument, Relationship};
 use dunlin_identity::key::PublicKey;
-use dunlin_identity::merkle::Hasher;
-use dunlin_identity::method::dunlin::{Sha256Hash, first_document};
+use dunlin_identity::method::dunlin::first_document;
 use dunlin_identity::method::{KEY, Method};
-use dunlin_identity::registry::checkpoint::{Checkpoint, RegistryTrust, SignedCheckpoint};
-use dunlin_identity::registry::map::{MapLeaf, StateMap, map_key};
-use dunlin_identity::registry::note::{NoteKeyKind, NoteSigner};
-use dunlin_identity::registry::proof::{StateProof, root_entry};
-use dunlin_identity::registry::staple::Staple;
+use dunlin_identity::transparency::{
+    Checkpoint, Hasher, MapLeaf, NoteKeyKind, NoteSigner, RegistryTrust, SignedCheckpoint, Staple, StateMap,
+    StateProof, map_key, root_entry,
+};
+use dunlin_identity::{DidDocument, Relationship, Sha256Hash};
 use dunlin_pki::{KeyPair, KeyType};
 use serde_json::Value;
 

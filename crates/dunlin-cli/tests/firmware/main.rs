@@ -114,7 +114,8 @@ fn links_only_the_configured_parts() {
     let cache = ["dunlin::handshake::client::cache", "dunlin_firmware::cache"];
     let unused = ["rsa", "p384", "ed25519_dalek", "aes_gcm", "chacha20poly1305", "ml_kem", "ml_dsa"];
     let identity = ["dunlin_identity::key", "dunlin::handshake::ssi"];
-    let registry = ["dunlin_identity::registry::staple", "dunlin_identity::registry::note", "serde_json"];
+    let registry =
+        ["dunlin_identity::transparency::staple", "dunlin_identity::transparency::note", "serde_json"];
     let images = ["psk", "psk-x25519", "ecdsa", "ecdsa-cached", "did-key", "did-dunlin"];
     let images = images.map(|name| (name, Image::read(name)));
     let images = BTreeMap::from(images);

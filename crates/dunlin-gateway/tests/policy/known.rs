@@ -15,12 +15,10 @@ use dunlin::{
 };
 use dunlin_gateway::policy::{Attribute, Client, Finished, Hints, Policy, Turn, Verdict};
 use dunlin_identity::credential::{CREDENTIALS_V2, Contexts, Issuer};
-use dunlin_identity::document::Relationship;
-use dunlin_identity::handshake::{CredentialVerifier, IdentifierVerifier};
-use dunlin_identity::holding::Holding;
+use dunlin_identity::handshake::{CredentialVerifier, Holding, IdentifierVerifier};
 use dunlin_identity::key::PublicKey;
 use dunlin_identity::method::{KEY, Method};
-use dunlin_identity::trust::TrustList;
+use dunlin_identity::{Relationship, TrustList};
 use dunlin_pki::{AltName, KeyPair, KeyType, LeafSpec, Subject, Tree, TreeSpec};
 use dunlin_store::{MemoryClientCache, MemoryClientSessions, MemoryServerCache, RotatingTickets};
 use serde_json::json;

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use dunlin::Error;
 use dunlin::wire::AlertDescription;
-use dunlin_identity::did::Did;
+use dunlin_identity::Did;
 
 use crate::acme::Log;
 use crate::place::{PATIENCE, Place, backend, listener, metric, route, within};

@@ -4,9 +4,9 @@
 use std::time::Duration;
 
 use dunlin_gateway::Gateway;
+use dunlin_identity::DidDocument;
 use dunlin_identity::credential::status::{StatusEntry, StatusPurpose};
-use dunlin_identity::directory::{DOCUMENT, key_file};
-use dunlin_identity::document::DidDocument;
+use dunlin_identity::method::directory::{DOCUMENT, key_file};
 use dunlin_identity::method::dunlin::{Operation, State};
 use dunlin_identity::method::{KEY, Method};
 use dunlin_pki::{KeyPair, KeyType};

@@ -3,11 +3,11 @@
 use dunlin::crypto::{CryptoProvider, SigningKey};
 use serde_json::Value;
 
+use super::cose_error::CoseError;
 use super::short;
-use crate::cbor::{self, Cbor, CborError};
 use crate::did::{Did, DidUrl};
-use crate::json::JsonFault;
-use crate::key::{self, KeyError, KeyType, PublicKey};
+use crate::encoding::cbor::{self, Cbor};
+use crate::key::{self, KeyType, PublicKey};
 
 /// The first byte: the tag of COSE_Sign1, 18.
 pub const COSE_SIGN1: u8 = 0xd2;
@@ -15,54 +15,6 @@ pub const COSE_SIGN1: u8 = 0xd2;
 /// The external data of the signature. It separates these signatures from others by the same keys and costs
 /// no byte on the wire.
 const CONTEXT: &[u8] = b"dunlin compact credential 1";
-
-/// Why a compact credential is refused.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum CoseError {
-    /// The message is not deterministic CBOR.
-    #[error("COSE: {0}")]
-    Message(CborError),
-    /// The protected header is not deterministic CBOR.
-    #[error("COSE, protected header: {0}")]
-    Header(CborError),
-    /// The payload is not deterministic CBOR.
-    #[error("COSE, payload: {0}")]
-    Content(CborError),
-    /// The message is not a COSE_Sign1 with a payload and an empty unprotected header.
-    #[error("COSE: the message is not a COSE_Sign1 with an empty unprotected header")]
-    Structure,
-    /// The protected header has other members than an algorithm and a key ID, or a malformed one.
-    #[error("COSE: the protected header is not an algorithm and a key ID")]
-    Members,
-    /// The algorithm is unknown.
-    #[error("COSE: unknown algorithm {0}")]
-    Algorithm(i64),
-    /// The key has another type than the algorithm.
-    #[error("COSE: the algorithm does not fit the issuer's {0} key")]
-    KeyType(KeyType),
-    /// The key ID is not a fragment, is missing, or is there although it goes without saying.
-    #[error("COSE: malformed, missing or redundant key ID")]
-    KeyId,
-    /// The payload is not a map, or contains a tag.
-    #[error("COSE: the payload is not a credential")]
-    Payload,
-    /// A map of the payload has this label, which stands for no member.
-    #[error("COSE, payload: unknown label {0}")]
-    Label(String),
-    /// The payload contains these bytes, which stand for no text.
-    #[error("COSE, payload: the bytes {0} stand for no text")]
-    Bytes(String),
-    /// The payload writes something out that has a short form.
-    #[error("COSE, payload: something has a shorter form")]
-    NotShort,
-    /// A value does not exist in both JSON and CBOR.
-    #[error("COSE, payload: {0}")]
-    Value(#[from] JsonFault),
-    /// The signature is wrong, or the key cannot sign.
-    #[error("COSE: {0}")]
-    Key(#[from] KeyError),
-}
 
 /// The algorithm of keys of a type (RFC 9864 §2.1, §2.2; RFC 8230 §2; draft-ietf-cose-dilithium §7). Each
 /// fixes curve and hash.

@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 
 use super::{Seconds, shown};
 use crate::did::DidUrl;
-use crate::json::{self, JsonError, JsonFault};
+use crate::encoding::json::{self, JsonError, JsonFault};
 use crate::key::{self, KeyError, KeyType, PublicKey};
 
 /// The longest header of a JWT, in bytes, before its encoding. It holds a DID URL and three short texts.

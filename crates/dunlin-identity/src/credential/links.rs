@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 
 use super::time::{DateTime, Seconds};
 use crate::did::{Did, DidError};
-use crate::json::{self, JsonError};
+use crate::encoding::json::{self, JsonError};
 use crate::key::{KeyError, KeyType, PublicKey};
 
 /// The longest text in such a credential, in bytes.

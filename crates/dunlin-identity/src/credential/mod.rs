@@ -6,12 +6,13 @@ use serde_json::{Map, Value};
 
 use crate::did::{Did, DidUrl};
 use crate::document::{DidDocument, DocumentError, Relationship};
-use crate::json::{self, JsonError};
+use crate::encoding::json::{self, JsonError};
 use crate::key::PublicKey;
 
 mod context;
-pub mod cose;
-pub mod jwt;
+mod cose;
+mod cose_error;
+mod jwt;
 pub mod links;
 mod members;
 pub mod presentation;
@@ -21,8 +22,10 @@ pub mod status;
 mod time;
 
 pub use context::{CREDENTIALS_V2, Context, Contexts};
-use cose::{COSE_SIGN1, Cose, CoseError};
-use jwt::JwtError;
+pub use cose::COSE_SIGN1;
+use cose::Cose;
+pub use cose_error::CoseError;
+pub use jwt::{JwtError, MAX_JWT_HEADER};
 use proof::{Proof, ProofError};
 use status::{MAX_STATUS_CREDENTIAL, StatusEntry, StatusError, StatusLists};
 use time::DateTime;

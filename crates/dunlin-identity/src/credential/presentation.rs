@@ -12,7 +12,7 @@ use super::status::StatusLists;
 use super::{CREDENTIALS_V2, CredentialError, Seconds, VerifiedCredential, Verifier, texts};
 use crate::did::DidUrl;
 use crate::document::{DidDocument, DocumentError, Relationship};
-use crate::json::{self, JsonError};
+use crate::encoding::json::{self, JsonError};
 
 /// The longest presentation, in bytes.
 pub const MAX_PRESENTATION: usize = 64 * 1024;

@@ -8,7 +8,7 @@ use super::shown;
 use super::time::{DateTime, Seconds};
 use crate::did::DidUrl;
 use crate::document::Relationship;
-use crate::json::{self, JsonFault};
+use crate::encoding::json::{self, JsonFault};
 use crate::key::{self, KeyError, KeyType, PublicKey};
 
 /// How far the issuer's clock may be ahead, in seconds: a proof may be `created` so much later than now.

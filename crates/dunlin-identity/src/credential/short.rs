@@ -7,11 +7,11 @@ use base64ct::{Base64UrlUnpadded, Encoding};
 use serde_json::{Map, Number, Value, json};
 
 use super::CREDENTIALS_V2;
-use super::cose::CoseError;
+use super::cose_error::CoseError;
 use super::time::DateTime;
-use crate::cbor::Cbor;
 use crate::did::Did;
-use crate::json::{self, JsonFault, MAX_INTEGER, MAX_JSON_DEPTH};
+use crate::encoding::cbor::Cbor;
+use crate::encoding::json::{self, JsonFault, MAX_INTEGER, MAX_JSON_DEPTH};
 use crate::key::{MAX_MULTIBASE, base58btc, multibase_decode};
 
 /// The names of members whose label is their place in this list, at every depth. Add new ones at the end.
@@ -120,7 +120,7 @@ fn item(value: &Value, depth: usize) -> Result<Cbor, CoseError> {
                 Ok::<_, CoseError>((label, item(value, depth + 1)?))
             };
             let mut entries = members.iter().map(entry).collect::<Result<Vec<_>, _>>()?;
-            entries.sort_by_cached_key(|(label, _)| crate::cbor::write(label));
+            entries.sort_by_cached_key(|(label, _)| crate::encoding::cbor::write(label));
             Cbor::Map(entries)
         }
     })

@@ -14,7 +14,7 @@ use super::time::DateTime;
 use super::{CREDENTIALS_V2, CredentialError, Seconds, Verifier, shown, texts, unsigned};
 use crate::did::Did;
 use crate::document::{DidDocument, Relationship};
-use crate::gzip::{self, GzipError};
+use crate::encoding::gzip::{self, GzipError};
 use crate::key::PublicKey;
 use crate::knowledge::{MAX_KNOWN_LISTS, Mark, Subject};
 

@@ -17,8 +17,8 @@ use super::verifier::of_clock;
 use super::{Judge, Refusal, Stapled};
 use crate::credential::{Seconds, unsigned};
 use crate::did::Did;
-use crate::json;
-use crate::method::dunlin::Sha256Hash;
+use crate::encoding::json;
+use crate::hash::Sha256Hash;
 use crate::trust::TrustList;
 
 /// A peer that has proven a bare DID: the DID, and the facts that the verdict rests on.
@@ -69,8 +69,8 @@ impl IdentifierIdentity {
 ///
 /// use dunlin::auth::Verifiers;
 /// use dunlin::crypto::CryptoProvider;
+/// use dunlin_identity::TrustList;
 /// use dunlin_identity::handshake::IdentifierVerifier;
-/// use dunlin_identity::trust::TrustList;
 ///
 /// /// Trusts the DIDs on this list.
 /// fn trust(provider: Arc<CryptoProvider>, list: &str) -> Result<Verifiers, Box<dyn std::error::Error>> {

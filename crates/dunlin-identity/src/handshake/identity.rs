@@ -9,8 +9,8 @@ use serde_json::{Map, Value, json};
 use crate::credential::Seconds;
 use crate::credential::status::StatusEntry;
 use crate::did::Did;
-use crate::json;
-use crate::method::dunlin::Sha256Hash;
+use crate::encoding::json;
+use crate::hash::Sha256Hash;
 
 /// How many bytes of a DID a line of a log shows.
 pub const MAX_SHOWN_DID: usize = 256;

@@ -5,11 +5,10 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use dunlin::wire::DidMethod;
 
-use super::did_method;
 use super::resolve::{ResolveError, Standing};
-use crate::did::Did;
+use crate::did::{Did, did_method};
+use crate::hash::Sha256Hash;
 use crate::knowledge::{Knowledge, Learnt, Mark, Record, Subject};
-use crate::method::dunlin::Sha256Hash;
 
 /// Keeps a program's knowledge beyond its end, or passes it to other programs. A handshake waits for it, so
 /// it must not block. It reports its own failures.

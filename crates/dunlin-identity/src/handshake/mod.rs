@@ -4,15 +4,17 @@
 //! [`CredentialVerifier`] trusts issuers, [`IdentifierVerifier`] trusts DIDs. Both resolve the DID of a peer
 //! by their [`Resolver`]s, of which [`RegistryDocuments`] believes a registry of `did:dunlin`.
 //! [`LinksVerifier`] reads the credentials of the paper's public implementation.
-//! [`Holding::to_tls`](crate::holding::Holding::to_tls) is the other side: the credential or DID that this
+//! [`Holding::to_tls`] is the other side: the credential or DID that this
 //! program shows.
 
+mod document_cache;
+mod holding;
 mod identifier;
 mod identity;
 mod known;
 mod links;
 mod refusal;
-mod registry;
+mod registry_documents;
 mod resolve;
 mod subject;
 mod verifier;
@@ -22,28 +24,27 @@ use std::sync::Arc;
 
 use dunlin::auth::Verified;
 use dunlin::pki_types::{CertificateDer, SignatureVerificationAlgorithm};
-use dunlin::wire::DidMethod;
 
+pub use document_cache::{DocumentCache, MAX_CACHED_DOCUMENTS};
+pub use holding::{Holding, HoldingError, ISSUER_NAME_LEN, Request, SelectError, issuer_name, select};
 pub use identifier::{IdentifierIdentity, IdentifierVerifier};
 pub use identity::{CredentialIdentity, MAX_SHOWN_DID};
 pub use known::{Known, KnownStore};
 pub use links::LinksVerifier;
 pub use refusal::Refusal;
-pub use registry::{DEFAULT_OUTAGE_AGE, LOOK_UP_AGE, RegistryDocuments};
+pub use registry_documents::{DEFAULT_OUTAGE_AGE, LOOK_UP_AGE, RegistryDocuments, RegistryWatch};
 pub use resolve::{
-    DocumentCache, ListedIssuer, ListedIssuers, MAX_CACHED_DOCUMENTS, PinnedDocuments, Resolution,
-    ResolveError, Resolver, Standing, Unresolvable,
+    ListedIssuer, ListedIssuers, PinnedDocuments, Resolution, ResolveError, Resolver, Standing, Unresolvable,
 };
 pub use verifier::CredentialVerifier;
-pub use watch::{RegistryWatch, SILENT_TIME};
+pub use watch::SILENT_TIME;
 
 use crate::credential::Seconds;
-use crate::did::Did;
 
 /// The data that a peer has sent beside its credential or DID. Nothing in it is verified yet.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Stapled<'s> {
-    /// The proof of what the DID resolves to ([`crate::registry::staple`]).
+    /// The proof of what the DID resolves to ([`Staple`](crate::transparency::Staple)).
     pub did_proof: Option<&'s [u8]>,
     /// The status lists of the credential's issuer ([`crate::credential::status::write_staple`]).
     pub credential_status: Option<&'s [u8]>,
@@ -70,9 +71,4 @@ pub trait Judge: dunlin::auth::Verifier {
     fn asking_with(self, resolvers: Vec<Arc<dyn Resolver>>) -> Self
     where
         Self: Sized;
-}
-
-/// The number of a DID's method in handshakes; `None` if it has none.
-pub fn did_method(did: &Did) -> Option<DidMethod> {
-    DidMethod::of(did.method())
 }

@@ -4,21 +4,15 @@ use dunlin::error::AuthenticationFailure;
 use dunlin::wire::{AlertDescription as Alert, SignatureScheme};
 
 use super::resolve::ResolveError;
-use crate::credential::CredentialError;
-use crate::credential::cose::CoseError;
-use crate::credential::jwt::JwtError;
 use crate::credential::links::LinksError;
 use crate::credential::proof::ProofError;
 use crate::credential::status::StatusError;
+use crate::credential::{CoseError, CredentialError, JwtError};
 use crate::did::{Did, DidError};
 use crate::document::DocumentError;
 use crate::key::KeyError;
 use crate::method::MethodError;
-use crate::registry::chain::ChainError;
-use crate::registry::checkpoint::CheckpointError;
-use crate::registry::map::MapError;
-use crate::registry::note::NoteError;
-use crate::registry::staple::StapleError;
+use crate::transparency::{ChainError, CheckpointError, MapError, NoteError, StapleError};
 use crate::trust::TrustError;
 
 /// Why a peer's credential or DID is refused in a handshake.
@@ -188,10 +182,7 @@ mod tests {
     use crate::document::DidDocument;
     use crate::method::Method;
     use crate::method::{JWK, KEY};
-    use crate::registry::chain::LightBlock;
-    use crate::registry::checkpoint::SignedCheckpoint;
-    use crate::registry::proof::StateProof;
-    use crate::registry::staple::{MAX_STAPLE, Staple};
+    use crate::transparency::{LightBlock, MAX_STAPLE, SignedCheckpoint, Staple, StateProof};
 
     /// docs/identity.md: a malformed DID or proof of a DID is a decode error, a wrong one is not.
     #[test]

@@ -7,15 +7,15 @@ use dunlin::crypto::CryptoProvider;
 use dunlin::pki_types::{SignatureVerificationAlgorithm, SubjectPublicKeyInfoDer};
 use dunlin::wire::{DidMethod, SignatureScheme};
 
+use super::Refusal;
 use super::resolve::{
     ListedIssuer, Resolution, ResolveError, Resolver, Standing, resolve, self_contained, standing,
 };
-use super::{Refusal, did_method};
 use crate::credential::Seconds;
-use crate::did::Did;
+use crate::did::{Did, did_method};
 use crate::document::{DidDocument, Relationship};
-use crate::method::dunlin::Sha256Hash;
-use crate::registry::staple::Staple;
+use crate::hash::Sha256Hash;
+use crate::transparency::Staple;
 use crate::trust::TrustList;
 
 /// The DIDs of peers, and how they resolve.

@@ -10,6 +10,7 @@ use dunlin::wire::{AlertDescription as Alert, CertificateType, DidMethod};
 use dunlin::{Now, PeerIdentity};
 use serde_json::Value;
 
+use super::holding::issuer_name;
 use super::known::Known;
 use super::refusal::of_credential;
 use super::resolve::{ListedIssuer, Resolution, Resolver, Standing};
@@ -19,9 +20,8 @@ use crate::credential::status::{SentList, StatusEntry, StatusError, StatusList, 
 use crate::credential::{self, CredentialError, Seconds, VerifiedCredential, Verifier, unsigned};
 use crate::did::Did;
 use crate::document::DidDocument;
-use crate::holding::issuer_name;
+use crate::hash::Sha256Hash;
 use crate::knowledge::{Knowledge, Learnt};
-use crate::method::dunlin::Sha256Hash;
 use crate::trust::TrustList;
 
 /// Verifies peers by their credentials (docs/identity.md). [`Verifiers::with`](dunlin::auth::Verifiers::with)
@@ -35,8 +35,8 @@ use crate::trust::TrustList;
 ///
 /// use dunlin::auth::Verifiers;
 /// use dunlin::crypto::CryptoProvider;
+/// use dunlin_identity::TrustList;
 /// use dunlin_identity::handshake::{CredentialVerifier, ListedIssuers};
-/// use dunlin_identity::trust::TrustList;
 ///
 /// /// Trusts the issuers on this list.
 /// fn trust(

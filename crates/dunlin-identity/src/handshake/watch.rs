@@ -1,11 +1,8 @@
 //! Whether a registry answers the program's own watches.
 
-use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
-
-use super::RegistryDocuments;
 
 /// For how long the program's own watches have had no answer when the registry counts as silent.
 pub const SILENT_TIME: Duration = Duration::from_secs(60);
@@ -42,13 +39,13 @@ impl Answers {
         self.is_silent.swap(is_silent, Ordering::Relaxed) != is_silent
     }
 
-    fn begin(&self, now: Instant) {
+    pub(super) fn begin(&self, now: Instant) {
         let mut state = self.state();
         state.watches += 1;
         state.last.get_or_insert(now);
     }
 
-    fn end(&self) {
+    pub(super) fn end(&self) {
         let mut state = self.state();
         state.watches -= 1;
         if state.watches == 0 {
@@ -58,49 +55,15 @@ impl Answers {
         }
     }
 
-    fn answered(&self, now: Instant) -> bool {
+    pub(super) fn answered(&self, now: Instant) -> bool {
         let mut state = self.state();
         state.last = state.last.max(Some(now));
         self.set(&state, false)
     }
 
-    fn unanswered(&self, now: Instant) -> bool {
+    pub(super) fn unanswered(&self, now: Instant) -> bool {
         let state = self.state();
         let is_silent = state.last.is_some_and(|last| now.duration_since(last) >= SILENT_TIME);
         is_silent && self.set(&state, true)
-    }
-}
-
-/// A watch of a registry, which asks it regularly ([`RegistryDocuments::watch`]). It ends when it is dropped.
-pub struct RegistryWatch(Arc<RegistryDocuments>);
-
-impl RegistryWatch {
-    pub(super) fn begin(documents: Arc<RegistryDocuments>, now: Instant) -> Self {
-        documents.answers().begin(now);
-        Self(documents)
-    }
-
-    /// Notes an answer of the registry, as [`RegistryDocuments::check_answer`] takes it. Returns whether the
-    /// registry was silent.
-    pub fn answered(&self, now: Instant) -> bool {
-        self.0.answers().answered(now)
-    }
-
-    /// Notes that the registry has not answered. Returns whether it counts as silent from now on: no watch
-    /// has had an answer for [`SILENT_TIME`].
-    pub fn unanswered(&self, now: Instant) -> bool {
-        self.0.answers().unanswered(now)
-    }
-}
-
-impl Drop for RegistryWatch {
-    fn drop(&mut self) {
-        self.0.answers().end();
-    }
-}
-
-impl fmt::Debug for RegistryWatch {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("RegistryWatch").field(&self.0).finish()
     }
 }

@@ -3,27 +3,25 @@
 //! A DID is the hash of its first document. That document commits to the next key and to a recovery key by
 //! their hashes. An update reveals the next key and commits to another one, so a stolen current key does not
 //! suffice to change the DID. A registry orders the operations and proves the latest state: see
-//! [`crate::registry`].
+//! [`crate::transparency`].
 
 use alloc::borrow::ToOwned;
 use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
-use core::fmt;
-use core::str::FromStr;
 
 use dunlin::crypto::{CryptoProvider, SigningKey};
 use serde_json::{Map, Value, json};
 
 use crate::did::Did;
 use crate::document::{DID_CONTEXT, DidDocument, DocumentError, MULTIKEY_CONTEXT, Relationship};
-use crate::json::{self, JsonError, JsonFault};
+use crate::encoding::json::{self, JsonError, JsonFault};
+use crate::hash::Sha256Hash;
 use crate::key::{self, KeyError, KeyType, PublicKey};
-use crate::registry::staple::MAX_STAPLE;
 
-/// The longest document in canonical form, in bytes: a staple of [`MAX_STAPLE`] has 4.5 KiB for the
-/// checkpoint and the proof.
-pub const MAX_DOCUMENT: usize = MAX_STAPLE - 4608;
+/// The longest document in canonical form, in bytes: 11.5 KiB. A staple
+/// ([`MAX_STAPLE`](crate::transparency::MAX_STAPLE)) has 4.5 KiB more.
+pub const MAX_DOCUMENT: usize = 11776;
 
 /// The longest operation, in bytes: a document, and 8.5 KiB for the rest, of which a key and a signature can
 /// take 2850 (RSA) or 5050 (ML-DSA-44).
@@ -119,59 +117,9 @@ fn signature_base(typ: KeyType) -> char {
     if typ == KeyType::MlDsa44 { 'u' } else { 'z' }
 }
 
-/// A SHA-256 hash: of a key's SubjectPublicKeyInfo, of an operation, of a document, or of a DID. Its text is
-/// multibase in base58btc.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Sha256Hash([u8; 32]);
-
-impl Sha256Hash {
-    /// The hash of `bytes`.
-    ///
-    /// # Errors
-    /// [`KeyError::Provider`] if the provider's SHA-256 does not have 32 bytes.
-    pub fn of(provider: &CryptoProvider, bytes: &[u8]) -> Result<Self, KeyError> {
-        let hash = provider.sha256.hash(&[bytes]);
-        hash.as_ref().try_into().map(Self).map_err(|_| KeyError::Provider("SHA-256"))
-    }
-
-    /// The hash with these bytes.
-    pub const fn from_bytes(bytes: [u8; 32]) -> Self {
-        Self(bytes)
-    }
-
-    /// The hash by which a document commits to a key.
-    ///
-    /// # Errors
-    /// As [`Self::of`].
-    pub fn of_key(provider: &CryptoProvider, key: &PublicKey) -> Result<Self, KeyError> {
-        Self::of(provider, key.spki())
-    }
-
-    /// The 32 bytes.
-    pub fn as_bytes(&self) -> &[u8; 32] {
-        &self.0
-    }
-
-    fn read(value: Option<&Value>, name: &'static str) -> Result<Self, OperationError> {
-        let hash = value.and_then(Value::as_str).and_then(|text| text.parse().ok());
-        hash.ok_or(OperationError::Member(name))
-    }
-}
-
-impl FromStr for Sha256Hash {
-    type Err = KeyError;
-
-    /// Reads multibase in base58btc.
-    fn from_str(text: &str) -> Result<Self, KeyError> {
-        let bytes = if text.starts_with('z') { key::multibase_decode(text)? } else { Vec::new() };
-        bytes.try_into().map(Self).map_err(|_| KeyError::Multibase)
-    }
-}
-
-impl fmt::Display for Sha256Hash {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&key::base58btc(&self.0))
-    }
+fn read_hash(value: Option<&Value>, name: &'static str) -> Result<Sha256Hash, OperationError> {
+    let hash = value.and_then(Value::as_str).and_then(|text| text.parse().ok());
+    hash.ok_or(OperationError::Member(name))
 }
 
 /// The kind of an operation.
@@ -246,7 +194,7 @@ impl Operation {
             object.get("sequence").and_then(Value::as_u64).ok_or(OperationError::Member("sequence"))?;
         let previous = match kind {
             OperationKind::Create => None,
-            _ => Some(Sha256Hash::read(object.get("previous"), "previous")?),
+            _ => Some(read_hash(object.get("previous"), "previous")?),
         };
         let document = match kind {
             OperationKind::Deactivate => None,
@@ -411,8 +359,8 @@ impl Commitments {
             member.get("registry").and_then(Value::as_str).ok_or(OperationError::Member("registry"))?;
         Ok(Self {
             registry: origin(registry)?,
-            next: Sha256Hash::read(member.get("next"), "next")?,
-            recovery: Sha256Hash::read(member.get("recovery"), "recovery")?,
+            next: read_hash(member.get("next"), "next")?,
+            recovery: read_hash(member.get("recovery"), "recovery")?,
         })
     }
 

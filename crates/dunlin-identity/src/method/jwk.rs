@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::{Method, MethodError};
 use crate::did::Did;
 use crate::document::{DID_CONTEXT, DidDocument, JWS_2020_CONTEXT};
-use crate::json::{self, JsonFault};
+use crate::encoding::json::{self, JsonFault};
 use crate::key::{KeyError, PublicKey};
 
 /// `did:jwk` with Ed25519, P-256, P-384 and RSA. A DID that it makes contains the JWK in canonical form.

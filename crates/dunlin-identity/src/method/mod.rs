@@ -10,9 +10,10 @@ use alloc::vec::Vec;
 
 use crate::did::{Did, DidError};
 use crate::document::{DidDocument, DocumentError};
-use crate::json::JsonError;
+use crate::encoding::json::JsonError;
 use crate::key::{KeyError, PublicKey};
 
+pub mod directory;
 pub mod dunlin;
 mod jwk;
 mod key;

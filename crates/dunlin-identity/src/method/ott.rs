@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 
 use crate::did::{Did, DidError};
 use crate::document::{DID_CONTEXT, DidDocument, DocumentError, MULTIKEY_CONTEXT};
-use crate::json;
+use crate::encoding::json;
 use crate::key::{self, KeyError, KeyType, PublicKey};
 
 /// The longest document in a message, in bytes.

@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 use super::{Method, MethodError};
 use crate::did::Did;
 use crate::document::{DID_CONTEXT, DidDocument, MULTIKEY_CONTEXT};
-use crate::json;
+use crate::encoding::json;
 use crate::key::{KeyError, PublicKey};
 
 /// `did:peer` with one key (algorithm 0), which it also makes, and with several keys and services (algorithm

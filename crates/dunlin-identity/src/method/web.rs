@@ -12,7 +12,7 @@ use core::fmt;
 
 use crate::did::{Did, DidError};
 use crate::document::{DID_CONTEXT, DidDocument, DocumentError};
-use crate::json::{self, MAX_JSON};
+use crate::encoding::json::{self, MAX_JSON};
 
 /// The longest host name, in bytes (RFC 1035 §2.3.4, without the final dot).
 pub const MAX_HOST: usize = 253;

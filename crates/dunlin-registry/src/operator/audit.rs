@@ -4,13 +4,12 @@ use std::collections::HashMap;
 use std::path::Path;
 
 use dunlin::crypto::CryptoProvider;
-use dunlin_identity::document::DidDocument;
-use dunlin_identity::merkle::{Hasher, NodeHash};
-use dunlin_identity::method::dunlin::{Operation, OperationError, Sha256Hash, State};
-use dunlin_identity::registry::checkpoint::{Checkpoint, CheckpointError, SignedCheckpoint};
-use dunlin_identity::registry::map::{MapLeaf, StateMap, map_key};
-use dunlin_identity::registry::note::{NoteKey, Signed};
-use dunlin_identity::registry::proof::LogEntry;
+use dunlin_identity::method::dunlin::{Operation, OperationError, State};
+use dunlin_identity::transparency::{
+    Checkpoint, CheckpointError, Hasher, LogEntry, MapLeaf, NodeHash, NoteKey, Signed, SignedCheckpoint,
+    StateMap, map_key,
+};
+use dunlin_identity::{DidDocument, Sha256Hash};
 use rusqlite::Connection;
 
 use crate::operator::database::{self, CHECKPOINT};

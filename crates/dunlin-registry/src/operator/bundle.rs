@@ -3,8 +3,10 @@
 use std::fmt;
 use std::sync::Arc;
 
+use crate::operator::database;
 use crate::operator::error::RegistryError;
-use crate::operator::reader::Reader;
+use crate::operator::reader::{Reader, framed, tile_range};
+use crate::operator::tile::{Tile, TileKind};
 
 /// How many entries a piece has: at most 80 kB, and for most operations a few kilobytes.
 const PIECE: u64 = 4;
@@ -18,12 +20,20 @@ pub struct Bundle {
     remaining: u64,
 }
 
-impl Bundle {
-    /// The entries from number `first` up to but not including `end`, which have `length` bytes together.
-    pub(crate) const fn new(reader: Arc<Reader>, first: u64, end: u64, length: u64) -> Self {
-        Self { reader, next: first, end, remaining: length }
+impl Reader {
+    /// An entry bundle in pieces; `None` if the log is too small for it, or the tile consists of hashes.
+    ///
+    /// # Errors
+    /// The database cannot be read.
+    pub fn bundle(self: &Arc<Self>, tile: &Tile) -> Result<Option<Bundle>, RegistryError> {
+        let range = tile_range(tile, self.snapshot().size()).filter(|_| tile.kind == TileKind::Entries);
+        let Some((first, end)) = range else { return Ok(None) };
+        let length = self.read(|connection| database::bundle_length(connection, first, end))?;
+        Ok(Some(Bundle { reader: Arc::clone(self), next: first, end, remaining: length }))
     }
+}
 
+impl Bundle {
     /// How many bytes the pieces that have not been read have.
     pub const fn remaining(&self) -> u64 {
         self.remaining
@@ -41,18 +51,6 @@ impl Bundle {
         self.next = after;
         Ok(bytes)
     }
-}
-
-/// Entries as bundles have them: each with its length in two bytes.
-pub(crate) fn framed(entries: &[Vec<u8>]) -> Result<Vec<u8>, RegistryError> {
-    let mut bytes = Vec::new();
-    for entry in entries {
-        let length = u16::try_from(entry.len());
-        let length = length.map_err(|_| RegistryError::damaged("an entry is too long"))?;
-        bytes.extend(length.to_be_bytes());
-        bytes.extend(entry);
-    }
-    Ok(bytes)
 }
 
 impl Iterator for Bundle {

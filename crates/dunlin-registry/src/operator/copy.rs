@@ -5,7 +5,7 @@ use std::io::Write;
 use std::path::Path;
 
 use dunlin::crypto::CryptoProvider;
-use dunlin_identity::registry::checkpoint::SignedCheckpoint;
+use dunlin_identity::transparency::SignedCheckpoint;
 
 use crate::operator::audit::{Audit, Log, audit};
 use crate::operator::database::{self, CHECKPOINT};

@@ -5,10 +5,9 @@ use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use dunlin_identity::document::DidDocument;
-use dunlin_identity::merkle::Hasher;
-use dunlin_identity::method::dunlin::{Sha256Hash, State};
-use dunlin_identity::registry::map::{MapLeaf, StateMap};
+use dunlin_identity::method::dunlin::State;
+use dunlin_identity::transparency::{Hasher, MapLeaf, StateMap};
+use dunlin_identity::{DidDocument, Sha256Hash};
 use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension, Row};
 
 use crate::operator::error::RegistryError;

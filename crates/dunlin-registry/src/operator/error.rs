@@ -2,12 +2,8 @@
 
 use std::path::Path;
 
-use dunlin_identity::merkle::MerkleError;
 use dunlin_identity::method::dunlin::OperationError;
-use dunlin_identity::registry::chain::ChainError;
-use dunlin_identity::registry::checkpoint::CheckpointError;
-use dunlin_identity::registry::map::MapError;
-use dunlin_identity::registry::note::NoteError;
+use dunlin_identity::transparency::{ChainError, CheckpointError, MapError, MerkleError, NoteError};
 
 /// Why a registry refuses something or fails.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -1,6 +1,6 @@
 //! Where the log has the operations of a DID.
 
-use dunlin_identity::method::dunlin::Sha256Hash;
+use dunlin_identity::Sha256Hash;
 use rusqlite::{Connection, OptionalExtension};
 
 use crate::operator::database::{signed, unsigned};

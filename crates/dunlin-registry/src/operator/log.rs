@@ -1,7 +1,7 @@
 //! The Merkle log in tiles: its right edge in memory, for appending, and the tiles in the database, for
 //! proofs.
 
-use dunlin_identity::merkle::{Hasher, MerkleError, NodeHash, Nodes};
+use dunlin_identity::transparency::{Hasher, MerkleError, NodeHash, Nodes};
 use rusqlite::{Connection, OptionalExtension};
 
 use crate::operator::database::signed;

@@ -5,24 +5,22 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use dunlin::crypto::CryptoProvider;
-use dunlin_identity::did::Did;
 use dunlin_identity::key::KeyError;
-use dunlin_identity::merkle::{Hasher, MerkleError, NodeHash, Nodes};
-use dunlin_identity::method::dunlin::{Operation, Sha256Hash};
-use dunlin_identity::registry::checkpoint::SignedCheckpoint;
-use dunlin_identity::registry::map::{MapLeaf, StateMap, map_key};
-use dunlin_identity::registry::note::NoteError;
-use dunlin_identity::registry::proof::StateProof;
-use dunlin_identity::registry::staple::Staple;
+use dunlin_identity::method::dunlin::Operation;
+use dunlin_identity::transparency::{
+    Hasher, MapLeaf, MerkleError, NodeHash, Nodes, NoteError, SignedCheckpoint, Staple, StateMap, StateProof,
+    map_key,
+};
+use dunlin_identity::{Did, Sha256Hash};
 use rusqlite::Connection;
 
-use crate::operator::bundle::{Bundle, framed};
 use crate::operator::database;
 use crate::operator::error::RegistryError;
+use crate::operator::head::Head;
 use crate::operator::history::{self, Entry};
 use crate::operator::log::{StoredNodes, read_tile};
+use crate::operator::room::is_own;
 use crate::operator::tile::{TILE_WIDTH, Tile, TileKind};
-use crate::operator::writer::{Head, is_own};
 
 /// A committed checkpoint and the state map that its log ends with.
 #[derive(Clone, Debug)]
@@ -196,17 +194,6 @@ impl Reader {
         self.read(|connection| read(connection, tile, size))
     }
 
-    /// An entry bundle in pieces; `None` if the log is too small for it, or the tile consists of hashes.
-    ///
-    /// # Errors
-    /// The database cannot be read.
-    pub fn bundle(self: &Arc<Self>, tile: &Tile) -> Result<Option<Bundle>, RegistryError> {
-        let range = tile_range(tile, self.snapshot().size()).filter(|_| tile.kind == TileKind::Entries);
-        let Some((first, end)) = range else { return Ok(None) };
-        let length = self.read(|connection| database::bundle_length(connection, first, end))?;
-        Ok(Some(Bundle::new(Arc::clone(self), first, end, length)))
-    }
-
     /// Whether this operation is within the own rate of its DID at this time, in seconds since 1970.
     ///
     /// # Errors
@@ -310,7 +297,7 @@ impl Resolution {
 
 /// The numbers of the hashes or entries of a tile, the last one excluded; `None` if a log with this size has
 /// no such tile.
-fn tile_range(tile: &Tile, size: u64) -> Option<(u64, u64)> {
+pub(crate) fn tile_range(tile: &Tile, size: u64) -> Option<(u64, u64)> {
     let count = match tile.kind {
         TileKind::Entries => size,
         TileKind::Hashes(level) => size.checked_shr(8 * u32::from(level)).unwrap_or_default(),
@@ -343,4 +330,16 @@ pub(crate) fn read(
             framed(&entries).map(Some)
         }
     }
+}
+
+/// Entries as bundles have them: each with its length in two bytes.
+pub(crate) fn framed(entries: &[Vec<u8>]) -> Result<Vec<u8>, RegistryError> {
+    let mut bytes = Vec::new();
+    for entry in entries {
+        let length = u16::try_from(entry.len());
+        let length = length.map_err(|_| RegistryError::damaged("an entry is too long"))?;
+        bytes.extend(length.to_be_bytes());
+        bytes.extend(entry);
+    }
+    Ok(bytes)
 }

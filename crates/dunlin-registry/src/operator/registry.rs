@@ -11,15 +11,17 @@ use std::time::{Duration, SystemTime};
 use base64ct::{Base64, Encoding};
 use dunlin::crypto::{CryptoProvider, SigningKey};
 use dunlin_identity::method::dunlin::{Operation, OperationKind};
-use dunlin_identity::registry::checkpoint::{CheckpointError, RegistryTrust};
-use dunlin_identity::registry::note::{NoteError, NoteKey, NoteKeyKind, NoteSigner};
+use dunlin_identity::transparency::{
+    CheckpointError, NoteError, NoteKey, NoteKeyKind, NoteSigner, RegistryTrust,
+};
 use tokio::sync::{Semaphore, watch};
 
 use crate::operator::database::{self, CHECKPOINT, KEY};
 use crate::operator::error::RegistryError;
 use crate::operator::reader::{Reader, Snapshot};
+use crate::operator::room::Room;
 use crate::operator::writer::{
-    Answer, Keys, MAX_CREATIONS, MAX_QUEUE, Pair, Receipt, Room, Submission, Writer, first_checkpoint,
+    Answer, Keys, MAX_CREATIONS, MAX_QUEUE, Pair, Receipt, Submission, Writer, first_checkpoint,
 };
 
 /// A registry signs its checkpoint again after this time without an operation, so that it stays fresh.
@@ -307,7 +309,7 @@ impl Registry {
         let (provider, mut checkpoint) = (self.shared.provider(), snapshot.checkpoint().clone());
         for answer in answers {
             if let Err(error) = checkpoint.note_mut().add_lines(provider, answer, &self.cosigners) {
-                tracing::warn!(%error, "the answer of a witness is refused");
+                tracing::warn!(%error, "rejected the answer of a witness");
             }
         }
         let now_s = (self.clock)();

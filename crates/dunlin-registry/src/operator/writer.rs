@@ -7,21 +7,21 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
 
 use dunlin::crypto::CryptoProvider;
-use dunlin_identity::merkle::{Hasher, NodeHash, Nodes};
-use dunlin_identity::method::dunlin::{Operation, OperationError, OperationKind, Sha256Hash, State};
-use dunlin_identity::registry::checkpoint::{Checkpoint, MAX_WITNESS_CLOCK_SKEW, SignedCheckpoint};
-use dunlin_identity::registry::map::{MapLeaf, StateMap, map_key};
-use dunlin_identity::registry::note::{NoteSigner, Signed};
-use dunlin_identity::registry::proof::root_entry;
+use dunlin_identity::Sha256Hash;
+use dunlin_identity::method::dunlin::{Operation, OperationError, State};
+use dunlin_identity::transparency::{
+    Hasher, MAX_WITNESS_CLOCK_SKEW, MapLeaf, NodeHash, NoteSigner, Signed, SignedCheckpoint, map_key,
+    root_entry,
+};
 use rusqlite::{Connection, TransactionBehavior};
 use tokio::sync::watch;
 
 use crate::operator::database::{self, CHECKPOINT, KEY, Stored, set, signed};
 use crate::operator::error::RegistryError;
+use crate::operator::head::Head;
 use crate::operator::history;
-use crate::operator::log::{Edge, StoredNodes};
 use crate::operator::reader::{Reader, Snapshot};
-use crate::operator::tile::TILE_WIDTH;
+use crate::operator::room::{Room, left};
 
 /// The most operations of one transaction. The first of them waits for the last.
 pub const MAX_BATCH: usize = 256;
@@ -31,26 +31,6 @@ pub const MAX_QUEUE: usize = 1024;
 
 /// The most creations among them: strangers make them, and holders of DIDs must not wait for strangers.
 pub const MAX_CREATIONS: usize = MAX_QUEUE / 2;
-
-/// The space reserved for a DID at its creation beside another operation of the creation's length, in bytes:
-/// an update can have longer keys, and a deactivation takes about 600.
-pub const ROOM_MARGIN: u64 = 2048;
-
-/// A DID that has not changed for this many seconds may change, whatever limits other DIDs have used up: 10
-/// minutes.
-pub const OWN_INTERVAL: u64 = 600;
-
-/// Whether an operation is within its DID's own rate, which no other client can use up.
-pub(crate) fn is_own(kind: OperationKind, before: Option<&Stored>, now_s: u64) -> bool {
-    kind == OperationKind::Update
-        && before.is_some_and(|stored| now_s >= stored.time_s.saturating_add(OWN_INTERVAL))
-}
-
-/// The bytes that a creation of this length takes, with the space that it reserves for an update and a
-/// deactivation of its DID.
-pub(crate) const fn with_room(creation: u64) -> u64 {
-    creation.saturating_mul(2).saturating_add(ROOM_MARGIN)
-}
 
 /// The place of an acknowledged operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,67 +42,11 @@ pub struct Receipt {
 /// The callback for when an operation is on the disk, or is refused. It must not block.
 pub type Answer = Box<dyn FnOnce(Result<Receipt, RegistryError>) + Send>;
 
-/// How much of the log an operation may take.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Room {
-    /// The log has room for all.
-    Free,
-    /// Only the space reserved for the operation's DID is left.
-    Reserved,
-}
-
 /// An operation, and the callback for its answer.
 pub(crate) struct Submission {
     pub(crate) operation: Operation,
     pub(crate) room: Room,
     pub(crate) answer: Answer,
-}
-
-/// The state behind the checkpoint. A batch works on a copy, which costs little.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Head {
-    pub(crate) edge: Edge,
-    pub(crate) map: StateMap,
-    /// The inclusion proof of the last entry, the root of the map.
-    pub(crate) path: Vec<NodeHash>,
-    /// The bytes that are reserved for further operations of all DIDs.
-    pub(crate) room: u64,
-}
-
-impl Head {
-    /// Reads the state from the database, and checks that the newest checkpoint states it.
-    pub(crate) fn load(
-        connection: &Connection,
-        hasher: Hasher<'_>,
-        newest: &Checkpoint,
-    ) -> Result<Self, RegistryError> {
-        let size = database::log_size(connection)?;
-        let path = match size.checked_sub(1) {
-            Some(last) => StoredNodes { hasher, connection }.inclusion(hasher, last, size)?,
-            None => Vec::new(),
-        };
-        let (edge, map) = (Edge::load(connection, size)?, database::state_map(connection, hasher)?);
-        let head = Self { edge, map, path, room: database::room(connection)? };
-        let found = head.checkpoint(hasher, &newest.origin)?;
-        if newest.size != found.size || newest.root != found.root {
-            return Err(RegistryError::damaged("its newest checkpoint is not that of its log"));
-        }
-        let last = database::entries(connection, size.saturating_sub(1), size)?;
-        let is_stated = match last.first() {
-            Some(last) => *last == root_entry(&head.map.root(hasher)),
-            None => head.map.is_empty(),
-        };
-        if !is_stated {
-            return Err(RegistryError::damaged("the last entry of its log is not the root of its state map"));
-        }
-        check_last_entries(connection, hasher, &head.edge)?;
-        Ok(head)
-    }
-
-    pub(crate) fn checkpoint(&self, hasher: Hasher<'_>, origin: &str) -> Result<Checkpoint, RegistryError> {
-        let (size, root) = (self.edge.size(), self.edge.root(hasher)?);
-        Ok(Checkpoint { origin: origin.to_owned(), size, root })
-    }
 }
 
 /// A key of the registry, as log and as witness.
@@ -208,26 +132,6 @@ fn load(
     }
     let head = Head::load(connection, Hasher(provider.sha256), newest.checkpoint())?;
     Ok((head, newest, signed_s))
-}
-
-/// Checks the entries after the last full tile: those that a failure is most likely to have touched. An audit
-/// checks all.
-fn check_last_entries(connection: &Connection, hasher: Hasher<'_>, edge: &Edge) -> Result<(), RegistryError> {
-    let (_, number, hashes) = match edge.partial().next() {
-        Some(tile @ (0, ..)) => tile,
-        _ => return Ok(()),
-    };
-    let first = number.saturating_mul(TILE_WIDTH.into());
-    let entries = database::entries(connection, first, edge.size())?;
-    if entries.len() != hashes.len() {
-        return Err(RegistryError::damaged(format!("entries after the number {first} are missing")));
-    }
-    for (number, (entry, hash)) in (first..).zip(entries.iter().zip(hashes)) {
-        if hasher.leaf(entry) != *hash {
-            return Err(RegistryError::damaged(format!("the entry {number} is not that of the log")));
-        }
-    }
-    Ok(())
 }
 
 impl Writer {
@@ -423,17 +327,6 @@ pub(crate) fn check(
 ) -> Result<Option<Receipt>, RegistryError> {
     let (_, before) = before(origin, provider, connection, operation)?;
     Ok(after(provider, connection, before.as_ref(), operation)?.break_value())
-}
-
-/// The space reserved for a DID after an operation of this length, if there is room for it. A DID ends once,
-/// so deactivations alone cannot fill a disk, and the owner of a stolen key must never wait for others.
-fn left(kind: OperationKind, room: Room, had: u64, length: u64) -> Result<u64, RegistryError> {
-    match (kind, room) {
-        (OperationKind::Deactivate, _) => Ok(0),
-        (OperationKind::Create | OperationKind::Update, Room::Free) => Ok(with_room(length) - length),
-        (OperationKind::Update, Room::Reserved) if length <= had => Ok(0),
-        (OperationKind::Create | OperationKind::Update, Room::Reserved) => Err(RegistryError::Full),
-    }
 }
 
 /// The most hashes in the path of a log's last entry, which has this number: two more than the mean.

@@ -11,10 +11,10 @@ use std::sync::mpsc::channel;
 use std::time::Duration;
 
 use dunlin::crypto::{CryptoProvider, SigningKey};
-use dunlin_identity::document::DidDocument;
-use dunlin_identity::json::Value;
+use dunlin_identity::encoding::json::Value;
 use dunlin_identity::key::PublicKey;
-use dunlin_identity::method::dunlin::{Operation, Sha256Hash, State, first_document};
+use dunlin_identity::method::dunlin::{Operation, State, first_document};
+use dunlin_identity::{DidDocument, Sha256Hash};
 use dunlin_registry::{Registry, RegistryError, Settings};
 use pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 use tempfile::TempDir;

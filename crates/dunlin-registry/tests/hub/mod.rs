@@ -13,18 +13,14 @@ use dunlin::{
     ServerConfig, SsiMessages,
 };
 use dunlin_identity::credential::{CREDENTIALS_V2, Contexts, Issuer};
-use dunlin_identity::did::Did;
-use dunlin_identity::document::{DidDocument, Relationship};
 use dunlin_identity::handshake::{
-    CredentialIdentity, CredentialVerifier, IdentifierIdentity, IdentifierVerifier, Judge, RegistryDocuments,
+    CredentialIdentity, CredentialVerifier, Holding, IdentifierIdentity, IdentifierVerifier, Judge,
+    RegistryDocuments,
 };
-use dunlin_identity::holding::Holding;
 use dunlin_identity::key::PublicKey;
 use dunlin_identity::method::{KEY, Method};
-use dunlin_identity::registry::checkpoint::{DEFAULT_CHECKPOINT_AGE, RegistryTrust};
-use dunlin_identity::registry::note::{NoteKeyKind, NoteSigner};
-use dunlin_identity::registry::staple::Staple;
-use dunlin_identity::trust::TrustList;
+use dunlin_identity::transparency::{DEFAULT_CHECKPOINT_AGE, NoteKeyKind, NoteSigner, RegistryTrust, Staple};
+use dunlin_identity::{Did, DidDocument, Relationship, TrustList};
 use dunlin_pki::{KeyPair, KeyType, Tree, TreeSpec};
 use dunlin_registry::client::RegistryClient;
 use dunlin_registry::lookup::{LookUpAnswers, LookUps, WebDocuments};

@@ -7,17 +7,14 @@ use dunlin::auth::Credential;
 use dunlin::crypto::SigningKey;
 use dunlin::wire::SignatureScheme;
 use dunlin::{Profile, ServerConfig};
-use dunlin_identity::document::DidDocument;
-use dunlin_identity::json;
+use dunlin_identity::encoding::json;
+use dunlin_identity::encoding::protobuf::{Message, MessageWriter};
 use dunlin_identity::key::{PublicKey, sign};
-use dunlin_identity::merkle::Hasher;
-use dunlin_identity::method::dunlin::Sha256Hash;
-use dunlin_identity::protobuf::{Message, MessageWriter};
-use dunlin_identity::registry::chain::{Chain, LightBlock, ValidatorSet};
-use dunlin_identity::registry::checkpoint::{Checkpoint, SignedCheckpoint};
-use dunlin_identity::registry::map::{MapLeaf, StateMap, map_key};
-use dunlin_identity::registry::proof::{StateProof, root_entry};
-use dunlin_identity::registry::staple::Staple;
+use dunlin_identity::transparency::{
+    Chain, Checkpoint, Hasher, LightBlock, MapLeaf, SignedCheckpoint, Staple, StateMap, StateProof,
+    ValidatorSet, map_key, root_entry,
+};
+use dunlin_identity::{DidDocument, Sha256Hash};
 use dunlin_tokio::TlsAcceptor;
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};

@@ -11,10 +11,9 @@ use std::time::SystemTime;
 
 use dunlin::auth::X509Trust;
 use dunlin::{ClientConfig, Profile, ServerAddress, ServerConfig, Side, Trust};
-use dunlin_identity::did::Did;
+use dunlin_identity::Did;
 use dunlin_identity::handshake::RegistryDocuments;
-use dunlin_identity::registry::chain::{Chain, ChainTrust};
-use dunlin_identity::registry::checkpoint::{RegistryTrust, SignedCheckpoint};
+use dunlin_identity::transparency::{Chain, ChainTrust, RegistryTrust, SignedCheckpoint};
 use dunlin_pki::{KeyType, LoadedCredential, Tree, TreeSpec, certificates_to_pem};
 use dunlin_registry::client::RegistryClient;
 use dunlin_registry::replica::{Replica, Sockets};

@@ -45,11 +45,17 @@ mod seal;
 mod sqlite;
 
 pub use error::FrozenError;
-pub use file::{FrozenFile, FrozenWriter, MAX_ASSOCIATION, Written};
+pub use file::{FrozenFile, FrozenWriter, Written};
 pub use ids::{DirectoryIds, FileId, FrozenIds, IdsFault};
 #[cfg(feature = "redis")]
 pub use redis::RedisIds;
 #[cfg(feature = "sqlite")]
 pub use sqlite::SqliteIds;
 
-pub use crate::cache::trouble::are_same;
+pub use crate::files::are_same;
+
+/// The longest frozen association, in bytes. It has the names of the peer's certificate, its PSK identity,
+/// and apart from them some hundred bytes. Both fit: a Certificate message has at most 64 kB, in which IPv4
+/// addresses take 6 bytes each and as text up to 17.
+pub const MAX_ASSOCIATION: usize = 256 << 10;
+const _: () = assert!((64 << 10) / 6 * 17 + (64 << 10) + 2048 <= MAX_ASSOCIATION);

@@ -230,12 +230,9 @@ fn reports_a_path_that_cannot_be_a_file() {
 
 const WRITER: &str = "DUNLIN_TEST_WRITER";
 
-/// The child process of the next test, not a test by itself. It writes until it is killed, and prints what it
-/// has written.
-#[test]
-fn writer() {
-    let Some(path) = std::env::var_os(WRITER) else { return };
-    let store = open(Path::new(&path));
+/// The child process of the next test. It writes until it is killed, and prints what it has written.
+fn write_until_killed(path: &Path) {
+    let store = open(path);
     for number in 0.. {
         let (owner, _) = common::owner(1, 0);
         let bytes = u32::to_be_bytes(number).repeat(5000);
@@ -247,10 +244,13 @@ fn writer() {
 /// If a writer is killed at any moment, the file has its last completed write or the next one, and is whole.
 #[test]
 fn a_killed_writer_leaves_the_old_or_the_new() {
+    if let Some(path) = std::env::var_os(WRITER) {
+        return write_until_killed(Path::new(&path));
+    }
     let (_directory, path) = place();
     for round in 0..60u32 {
         let mut child = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "file::writer", "--nocapture"])
+            .args(["--exact", "file::a_killed_writer_leaves_the_old_or_the_new", "--nocapture"])
             .env(WRITER, &path)
             .stdout(Stdio::piped())
             .spawn()

@@ -19,8 +19,8 @@ use dunlin::{
 use super::shared::Owned;
 use crate::clock::now;
 use crate::error::from_tls;
-use crate::handshake::OnMessage;
 use crate::stream::HandshakeBytes;
+use crate::stream::OnMessage;
 
 /// An event on the path of an association.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

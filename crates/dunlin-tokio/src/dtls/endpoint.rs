@@ -4,17 +4,22 @@ use std::fmt;
 use std::future::poll_fn;
 use std::io;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::task::{Context, Poll};
 
-use dunlin::{ClientConfig, EndpointDiscarded, EndpointLimits, PortCounts, ServerAddress, ServerConfig};
+use dunlin::{
+    ClientConfig, EndpointDiscarded, EndpointLimits, Local, Path, PortCounts, ServerAddress, ServerConfig,
+    Transmit,
+};
 use tokio::net::UdpSocket;
 
 use super::association::DtlsAssociation;
 use super::handshake::DtlsOptions;
 use super::interfaces::{Interface, Interfaces};
+use super::nodes::{self, OtherNodes};
 use super::shared::{Handle, Owned, Shared};
 use crate::addresses::plain;
+use crate::clock::now;
 use crate::error::HandshakeError;
 
 /// A UDP socket with any number of DTLS associations, as client and as server. It is cheap to clone.
@@ -260,6 +265,42 @@ impl DtlsEndpoint {
         options.handshake(Owned { handle: Arc::clone(&self.handle), id, peer }).await
     }
 
+    /// Passes datagrams that belong to other nodes on to them.
+    pub fn set_other_nodes(&self, nodes: Arc<dyn OtherNodes>) {
+        self.handle.0.act(|state| state.nodes = Some(nodes));
+    }
+
+    /// Processes a datagram that another node has received over this path. The endpoint answers over this
+    /// node, because a load balancer or NAT expects answers from where it has sent the datagram. To the
+    /// association, it is another path to its client, and the client's address counts only after a check
+    /// ([`dunlin::Migration`]) unless it is the present one.
+    ///
+    /// Returns whether the datagram has the connection ID of an association here. Any other one is discarded.
+    pub fn receive_over(&self, node: u16, path: Path, datagram: &[u8]) -> bool {
+        self.handle.0.act(|state| {
+            let is_here = state.endpoint.has_id_of(datagram);
+            if is_here {
+                state.endpoint.receive(now(), Path { local: nodes::local(node), ..path }, datagram);
+            }
+            is_here
+        })
+    }
+
+    /// Sends a datagram from this endpoint's socket as it is, for an association of another node.
+    ///
+    /// # Errors
+    /// The socket does not take it now, or the endpoint has none.
+    pub fn send_as_is(&self, path: Path, datagram: &[u8]) -> io::Result<()> {
+        let Path { source, peer: to, .. } = path;
+        let transmit = Transmit { local: Local::default(), source, to, datagram: datagram.to_vec() };
+        self.handle.0.read(|state| state.send_now(&transmit))
+    }
+
+    /// This endpoint, as a value that does not keep it open.
+    pub fn downgrade(&self) -> WeakDtlsEndpoint {
+        WeakDtlsEndpoint(Arc::downgrade(&self.handle))
+    }
+
     /// The number of associations, including those whose handshake is not complete.
     pub fn associations(&self) -> usize {
         self.handle.0.read(|state| state.endpoint.len())
@@ -274,6 +315,23 @@ impl DtlsEndpoint {
 impl fmt::Debug for DtlsEndpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("DtlsEndpoint").field("local_addr", &self.local_addr()).finish_non_exhaustive()
+    }
+}
+
+/// An endpoint that this value does not keep open.
+#[derive(Clone)]
+pub struct WeakDtlsEndpoint(Weak<Handle>);
+
+impl WeakDtlsEndpoint {
+    /// The endpoint, unless all that keeps it open is gone: its handles and associations.
+    pub fn upgrade(&self) -> Option<DtlsEndpoint> {
+        self.0.upgrade().map(|handle| DtlsEndpoint { handle })
+    }
+}
+
+impl fmt::Debug for WeakDtlsEndpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("WeakDtlsEndpoint").finish_non_exhaustive()
     }
 }
 

@@ -24,12 +24,12 @@ mod unsent;
 mod watch;
 
 pub use association::{AssociationEnded, DtlsAssociation, PathEvent};
-pub use endpoint::{DtlsEndpoint, DtlsIncoming};
+pub use endpoint::{DtlsEndpoint, DtlsIncoming, WeakDtlsEndpoint};
 pub use first::{AttemptError, DtlsAttempt, connect_first};
 pub use frozen::{Frozen, Resumed};
 pub use handshake::DtlsOptions;
 pub use interfaces::Interface;
-pub use nodes::{OtherNodes, WeakDtlsEndpoint};
+pub use nodes::OtherNodes;
 pub use plain::{PlainBuffers, PlainSocket};
 #[cfg(target_os = "linux")]
 pub use port::{DtlsPort, ResumedPort};

@@ -385,6 +385,15 @@ impl State {
         home.socket.send(std::slice::from_ref(transmit)).map(drop)
     }
 
+    /// Sends these datagrams over another node, if `local` is one and still there.
+    fn send_over_node(&self, local: Local, datagrams: &[Transmit]) -> bool {
+        let (Some(node), Some(nodes)) = (node(local), &self.nodes) else { return false };
+        datagrams.iter().all(|transmit| {
+            let path = Path { source: transmit.source, ..transmit.to.into() };
+            nodes.send_over(node, path, &transmit.datagram)
+        })
+    }
+
     /// Receives the datagrams that are there at one socket. Returns their number.
     fn receive<'a>(
         &mut self,

@@ -21,19 +21,14 @@ use dunlin::{
 };
 use dunlin_identity::credential::status::{Bitstring, StatusEntry, StatusPurpose};
 use dunlin_identity::credential::{CREDENTIALS_V2, Contexts, Issuer, Seconds};
-use dunlin_identity::did::{Did, DidUrl};
-use dunlin_identity::document::{DidDocument, Relationship};
 use dunlin_identity::handshake::{
-    CredentialIdentity, CredentialVerifier, Known, ListedIssuer, Refusal, RegistryDocuments, RegistryWatch,
-    Resolver as _, SILENT_TIME, Standing, Stapled,
+    CredentialIdentity, CredentialVerifier, Holding, Known, ListedIssuer, Refusal, RegistryDocuments,
+    RegistryWatch, Resolver as _, SILENT_TIME, Standing, Stapled,
 };
-use dunlin_identity::holding::Holding;
 use dunlin_identity::key::PublicKey;
 use dunlin_identity::knowledge::{Knowledge, Record};
-use dunlin_identity::method::dunlin::Sha256Hash;
-use dunlin_identity::registry::checkpoint::RegistryTrust;
-use dunlin_identity::registry::staple::{Staple, StapleError};
-use dunlin_identity::trust::{Members, TrustList};
+use dunlin_identity::transparency::{RegistryTrust, Staple, StapleError};
+use dunlin_identity::{Did, DidDocument, DidUrl, Members, Relationship, Sha256Hash, TrustList};
 use dunlin_sim::{CLIENT_ADDRESS, SERVER_ADDRESS};
 use dunlin_store::{MemoryClientCache, MemoryClientSessions, MemoryServerCache, RotatingTickets};
 use dunlin_tests::{KeyType, Pair, Pki, awslc, localhost};

@@ -4,16 +4,13 @@ use std::sync::Arc;
 
 use dunlin::crypto::SigningKey;
 use dunlin::pki_types::CertificateDer;
-use dunlin_identity::did::Did;
-use dunlin_identity::document::DidDocument;
 use dunlin_identity::key::PublicKey;
-use dunlin_identity::merkle::{Hasher, Nodes, Tree};
-use dunlin_identity::method::dunlin::{Operation, Sha256Hash, State, first_document};
-use dunlin_identity::registry::checkpoint::{Checkpoint, RegistryTrust, SignedCheckpoint};
-use dunlin_identity::registry::map::{MapLeaf, StateMap, map_key};
-use dunlin_identity::registry::note::{NoteKeyKind, NoteSigner};
-use dunlin_identity::registry::proof::{StateProof, root_entry};
-use dunlin_identity::registry::staple::Staple;
+use dunlin_identity::method::dunlin::{Operation, State, first_document};
+use dunlin_identity::transparency::{
+    Checkpoint, Hasher, MapLeaf, Nodes, NoteKeyKind, NoteSigner, RegistryTrust, SignedCheckpoint, Staple,
+    StateMap, StateProof, Tree, map_key, root_entry,
+};
+use dunlin_identity::{Did, DidDocument, Sha256Hash};
 use dunlin_pki::{KeyPair, KeyType};
 use dunlin_tests::awslc;
 

@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 
 use clap::Args as ClapArgs;
 use dunlin::crypto::CryptoProvider;
-use dunlin_identity::did::Did;
-use dunlin_identity::directory::{DOCUMENT, OPERATIONS};
 use dunlin_identity::key::PublicKey;
-use dunlin_identity::method::dunlin::{Operation, OperationError, Sha256Hash, State};
+use dunlin_identity::method::directory::{DOCUMENT, OPERATIONS};
+use dunlin_identity::method::dunlin::{Operation, OperationError, State};
+use dunlin_identity::{Did, Sha256Hash};
 use dunlin_pki::KeyPair;
 use dunlin_registry::client::RegistryClient;
 

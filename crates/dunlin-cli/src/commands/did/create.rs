@@ -7,12 +7,11 @@ use std::path::{Path, PathBuf};
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args as ClapArgs, ValueEnum};
 use dunlin::crypto::CryptoProvider;
-use dunlin_identity::did::Did;
-use dunlin_identity::directory::{DOCUMENT, OPERATIONS, RECOVERY};
-use dunlin_identity::document::DidDocument;
 use dunlin_identity::key::PublicKey;
-use dunlin_identity::method::dunlin::{Operation, Sha256Hash, first_document};
+use dunlin_identity::method::directory::{DOCUMENT, OPERATIONS, RECOVERY};
+use dunlin_identity::method::dunlin::{Operation, first_document};
 use dunlin_identity::method::{JWK, KEY, Method};
+use dunlin_identity::{Did, DidDocument, Sha256Hash};
 use dunlin_pki::{KeyPair, KeyType};
 
 use super::publish;

@@ -4,7 +4,7 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use clap::Args as ClapArgs;
-use dunlin_identity::trust::Members as List;
+use dunlin_identity::Members as List;
 
 use crate::did;
 use crate::error::Error;

@@ -11,9 +11,9 @@ use std::sync::Arc;
 
 use clap::{Args as ClapArgs, Subcommand};
 use dunlin::crypto::CryptoProvider;
-use dunlin_identity::directory::DOCUMENT;
-use dunlin_identity::document::DidDocument;
-use dunlin_identity::method::dunlin::{Sha256Hash, State, check_first_document};
+use dunlin_identity::method::directory::DOCUMENT;
+use dunlin_identity::method::dunlin::{State, check_first_document};
+use dunlin_identity::{DidDocument, Sha256Hash};
 use dunlin_registry::lookup::WebDocuments;
 
 use crate::did;

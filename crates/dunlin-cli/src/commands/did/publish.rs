@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use clap::Args as ClapArgs;
 use dunlin::crypto::CryptoProvider;
 use dunlin_identity::method::dunlin::{Operation, State};
-use dunlin_identity::registry::staple::StapleError;
+use dunlin_identity::transparency::StapleError;
 use dunlin_registry::client::{ClientError, RegistryClient};
 
 use crate::did;

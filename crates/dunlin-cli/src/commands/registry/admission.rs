@@ -5,8 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use clap::Args as ClapArgs;
-use dunlin_identity::did::Did;
-use dunlin_identity::trust::TrustList;
+use dunlin_identity::{Did, TrustList};
 use dunlin_registry::server::{Admission, Limits};
 use dunlin_store::psk::file::Stamp;
 

@@ -4,7 +4,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use clap::Args as ClapArgs;
-use dunlin_identity::registry::checkpoint::SignedCheckpoint;
+use dunlin_identity::transparency::SignedCheckpoint;
 use dunlin_registry::client::RegistryClient;
 
 use crate::error::Error;

@@ -5,8 +5,7 @@ use std::path::PathBuf;
 
 use clap::Args as ClapArgs;
 use dunlin_identity::credential::unsigned;
-use dunlin_identity::registry::checkpoint::{RegistryTrust, SignedCheckpoint};
-use dunlin_identity::registry::note::NoteKey;
+use dunlin_identity::transparency::{NoteKey, RegistryTrust, SignedCheckpoint};
 use dunlin_registry::audit::Log;
 use dunlin_registry::{audit as audits, copy};
 

@@ -15,8 +15,7 @@ use std::sync::Arc;
 
 use clap::{Args as ClapArgs, Subcommand};
 use dunlin::crypto::{CryptoProvider, SigningKey};
-use dunlin_identity::registry::checkpoint::RegistryTrust;
-use dunlin_identity::registry::note::NoteKey;
+use dunlin_identity::transparency::{NoteKey, RegistryTrust};
 use dunlin_registry::RegistryError;
 
 use crate::did::signing_key;

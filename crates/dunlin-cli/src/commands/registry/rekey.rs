@@ -4,7 +4,7 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use clap::Args as ClapArgs;
-use dunlin_identity::registry::note::NoteKey;
+use dunlin_identity::transparency::NoteKey;
 use dunlin_pki::{KeyPair, KeyType};
 use dunlin_registry::Settings;
 

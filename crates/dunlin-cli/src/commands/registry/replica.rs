@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use clap::{Args as ClapArgs, Subcommand};
 use dunlin_gateway::config::{LogConfig, LogFormat, LogLevel};
-use dunlin_identity::registry::chain::{Chain, ChainTrust};
+use dunlin_identity::transparency::{Chain, ChainTrust};
 use dunlin_registry::replica::{Replica, Sockets};
 use dunlin_registry::server::serve;
 

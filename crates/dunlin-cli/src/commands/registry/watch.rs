@@ -8,7 +8,7 @@ use std::time::SystemTime;
 use clap::{Args as ClapArgs, Subcommand};
 use dunlin_gateway::config::{LogConfig, LogFormat, LogLevel};
 use dunlin_gateway::https::connector;
-use dunlin_identity::registry::note::{NoteKeyKind, NoteSigner};
+use dunlin_identity::transparency::{NoteKeyKind, NoteSigner};
 use dunlin_pki::{KeyPair, KeyType};
 use dunlin_registry::server::{Limits, serve_watch};
 use dunlin_registry::watch::{FOLLOW_TIME, Source, Watch, WatchSettings};

@@ -13,7 +13,7 @@ use dunlin::{
     ProfileBuilder, ServerConfig, SsiMessages, Trust,
 };
 use dunlin_awslc::tls12::TLS12_CIPHER_SUITES;
-use dunlin_identity::holding::Holding;
+use dunlin_identity::handshake::Holding;
 use dunlin_pki::{
     AltName, Form, Identity, KeyPair, KeyType, LeafSpec, Subject, Tree, TreeSpec, Validity,
     certificates_to_pem,

@@ -6,10 +6,9 @@ use std::path::{Path, PathBuf};
 use clap::Args as ClapArgs;
 use dunlin_identity::credential::status::StatusError;
 use dunlin_identity::credential::{CredentialError, Form, Verifier};
-use dunlin_identity::did::Did;
-use dunlin_identity::handshake::{ListedIssuer, ResolveError, did_method};
-use dunlin_identity::json::Value;
-use dunlin_identity::method::dunlin::Sha256Hash;
+use dunlin_identity::encoding::json::Value;
+use dunlin_identity::handshake::{ListedIssuer, ResolveError};
+use dunlin_identity::{Did, Sha256Hash, did_method};
 use serde_json::json;
 
 use super::issue::time_text;

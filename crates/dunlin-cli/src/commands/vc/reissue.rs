@@ -3,10 +3,10 @@
 use std::path::{Path, PathBuf};
 
 use dunlin::crypto::CryptoProvider;
+use dunlin_identity::Did;
 use dunlin_identity::credential::status::StatusEntry;
 use dunlin_identity::credential::{Form, Verifier};
-use dunlin_identity::did::Did;
-use dunlin_identity::json::Value;
+use dunlin_identity::encoding::json::Value;
 
 use super::issue::{sign, time_text};
 use super::status::{List, lists_of};

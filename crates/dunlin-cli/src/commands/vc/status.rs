@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args as ClapArgs, value_parser};
 use dunlin::crypto::CryptoProvider;
+use dunlin_identity::Relationship;
 use dunlin_identity::credential::status::{Bitstring, StatusEntry, StatusLists, StatusPurpose};
 use dunlin_identity::credential::{Contexts, CredentialError, Issuer, Seconds};
-use dunlin_identity::document::Relationship;
 
 use super::issue::time_text;
 use crate::did::{self, Own};

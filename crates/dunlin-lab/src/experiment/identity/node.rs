@@ -15,11 +15,9 @@ use dunlin::{
     ClientConfig, Credential, EarlyDataOutcome, EarlyDataProtocols, Profile, ProfileBuilder, ServerAddress,
     ServerConfig, Side, TlsConnection, Trust,
 };
-use dunlin_identity::did::Did;
-use dunlin_identity::document::DidDocument;
 use dunlin_identity::method::dunlin::Operation;
-use dunlin_identity::registry::checkpoint::RegistryTrust;
-use dunlin_identity::registry::staple::Staple;
+use dunlin_identity::transparency::{RegistryTrust, Staple};
+use dunlin_identity::{Did, DidDocument};
 use dunlin_pki::{Form, KeyPair, KeyType, Tree, TreeSpec};
 use dunlin_registry::server::{Limits, serve};
 use dunlin_registry::{Registry, Settings};

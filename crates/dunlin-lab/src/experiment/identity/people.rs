@@ -10,15 +10,12 @@ use dunlin::wire::{DidMethod, SignatureScheme};
 use dunlin::{Credential, Now};
 use dunlin_identity::credential::status::{Bitstring, StatusEntry, StatusList, StatusLists, StatusPurpose};
 use dunlin_identity::credential::{CREDENTIALS_V2, Context, Contexts, Issuer, Seconds, Verifier as Issuers};
-use dunlin_identity::did::DidUrl;
-use dunlin_identity::document::{DidDocument, Relationship};
 use dunlin_identity::handshake::{
-    CredentialVerifier, DocumentCache, IdentifierVerifier, Refusal, Resolver, Stapled,
+    CredentialVerifier, DocumentCache, Holding, IdentifierVerifier, Refusal, Resolver, Stapled,
 };
-use dunlin_identity::holding::Holding;
 use dunlin_identity::key::PublicKey;
-use dunlin_identity::method::dunlin::{Sha256Hash, first_document};
-use dunlin_identity::trust::TrustList;
+use dunlin_identity::method::dunlin::first_document;
+use dunlin_identity::{DidDocument, DidUrl, Relationship, Sha256Hash, TrustList};
 use dunlin_pki::{
     AltName, Authority, CaSpec, Form as CertificateForm, KeyPair, KeyType, LeafSpec, Subject, Validity,
     format_time,

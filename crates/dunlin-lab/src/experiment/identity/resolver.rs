@@ -8,16 +8,12 @@ use dunlin::error::AuthenticationFailure;
 use dunlin::wire::DidMethod;
 use dunlin::{Answer, Question};
 use dunlin_identity::credential::Seconds;
-use dunlin_identity::did::Did;
-use dunlin_identity::document::DidDocument;
 use dunlin_identity::handshake::{Refusal, RegistryDocuments, Resolution, ResolveError, Resolver, Stapled};
-use dunlin_identity::merkle::{Hasher, NodeHash, Nodes, Tree};
-use dunlin_identity::method::dunlin::Sha256Hash;
-use dunlin_identity::registry::checkpoint::{Checkpoint, RegistryTrust, SignedCheckpoint};
-use dunlin_identity::registry::map::{MapLeaf, StateMap, map_key};
-use dunlin_identity::registry::note::{NoteKeyKind, NoteSigner};
-use dunlin_identity::registry::proof::{StateProof, root_entry};
-use dunlin_identity::registry::staple::Staple;
+use dunlin_identity::transparency::{
+    Checkpoint, Hasher, MapLeaf, NodeHash, Nodes, NoteKeyKind, NoteSigner, RegistryTrust, SignedCheckpoint,
+    Staple, StateMap, StateProof, Tree, map_key, root_entry,
+};
+use dunlin_identity::{Did, DidDocument, Sha256Hash};
 use dunlin_pki::{KeyPair, KeyType};
 use fastrand::Rng;
 

@@ -1,8 +1,8 @@
 //! The answers to CometBFT's requests (ABCI 2.0, `tendermint.abci`).
 
-use dunlin_identity::did::Did;
+use dunlin_identity::Did;
+use dunlin_identity::encoding::protobuf::{Message, MessageWriter, ProtobufError};
 use dunlin_identity::method::dunlin::OperationError;
-use dunlin_identity::protobuf::{Message, MessageWriter, ProtobufError};
 use serde_json::Value;
 
 use super::Replica;

@@ -4,19 +4,19 @@
 use std::sync::Arc;
 
 use dunlin::crypto::CryptoProvider;
-use dunlin_identity::merkle::{Hasher, NodeHash};
-use dunlin_identity::method::dunlin::{MAX_OPERATION, Operation, OperationError, OperationKind, Sha256Hash};
-use dunlin_identity::registry::chain::Chain;
-use dunlin_identity::registry::checkpoint::{Checkpoint, SignedCheckpoint};
-use dunlin_identity::registry::map::map_key;
+use dunlin_identity::Sha256Hash;
+use dunlin_identity::method::dunlin::{MAX_OPERATION, Operation, OperationError, OperationKind};
+use dunlin_identity::transparency::{Chain, Checkpoint, Hasher, NodeHash, SignedCheckpoint, map_key};
 use rusqlite::Connection;
 use serde_json::Value;
 
 use super::{HEIGHT, LOG};
 use crate::operator::database::{self, CHECKPOINT, Stored};
 use crate::operator::error::RegistryError;
+use crate::operator::head::Head;
 use crate::operator::reader::Snapshot;
-use crate::operator::writer::{Append, Head, Receipt, Room, is_own, with_room};
+use crate::operator::room::{Room, is_own, with_room};
+use crate::operator::writer::{Append, Receipt};
 
 /// When the operations of the log take this many bytes, with the space reserved for its DIDs, only
 /// deactivations and one more update of each DID are valid: the log can never become shorter.

@@ -4,7 +4,7 @@
 //! operations, and each replica applies them: the state machine of a [`Registry`](crate::Registry), without a
 //! clock and without a key. The hash of the state is the hash of the checkpoint's text. It is in the header
 //! of the next block, which more than two thirds of the validators sign; this block, in place of a registry's
-//! signature, proves the checkpoint ([`dunlin_identity::registry::chain`]).
+//! signature, proves the checkpoint ([`dunlin_identity::transparency`]).
 //!
 //! Node and replica talk over two sockets in the file system: CometBFT's requests (ABCI) come in over one,
 //! and the replica asks for blocks and passes operations on over the other, CometBFT's RPC. [`Replica::run`]
@@ -25,17 +25,18 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use dunlin::crypto::CryptoProvider;
-use dunlin_identity::merkle::Hasher;
-use dunlin_identity::method::dunlin::{Operation, OperationError, Sha256Hash};
-use dunlin_identity::registry::chain::{Chain, LightBlock};
+use dunlin_identity::Sha256Hash;
+use dunlin_identity::method::dunlin::{Operation, OperationError};
+use dunlin_identity::transparency::{Chain, Hasher, LightBlock};
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::operator::database::{self, CHECKPOINT, KEY};
 use crate::operator::error::RegistryError;
 use crate::operator::reader::Reader;
+use crate::operator::room::Room;
 use crate::operator::server::Source;
-use crate::operator::writer::{Answer, MAX_QUEUE, Receipt, Room, check};
+use crate::operator::writer::{Answer, MAX_QUEUE, Receipt, check};
 use ledger::Ledger;
 use node::Node;
 use waiting::Waiting;

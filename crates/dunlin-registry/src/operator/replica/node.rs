@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use base64ct::{Base64, Encoding};
-use dunlin_identity::protobuf::MessageWriter;
-use dunlin_identity::registry::chain::{LightBlock, MAX_VALIDATORS};
+use dunlin_identity::encoding::protobuf::MessageWriter;
+use dunlin_identity::transparency::{LightBlock, MAX_VALIDATORS};
 use dunlin_tokio::https::{HttpsError, exchange};
 use http_body_util::Full;
 use hyper::body::Bytes;

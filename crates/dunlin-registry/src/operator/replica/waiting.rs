@@ -2,7 +2,8 @@
 
 use std::collections::HashMap;
 
-use dunlin_identity::method::dunlin::{Operation, OperationKind, Sha256Hash};
+use dunlin_identity::Sha256Hash;
+use dunlin_identity::method::dunlin::{Operation, OperationKind};
 use tokio::time::Instant;
 
 use crate::operator::error::RegistryError;

@@ -5,10 +5,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use base64ct::{Base64, Encoding};
-use dunlin_identity::did::Did;
-use dunlin_identity::merkle::NodeHash;
+use dunlin_identity::Did;
 use dunlin_identity::method::dunlin::{MAX_OPERATION, Operation, OperationError, OperationKind};
-use dunlin_identity::registry::staple::Staple;
+use dunlin_identity::transparency::{NodeHash, Staple};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::body::{Bytes, Incoming};
 use hyper::header::{
@@ -26,8 +25,8 @@ use super::{BODY_TIME, Source, page};
 use crate::operator::error::RegistryError;
 use crate::operator::history::{self, Entry};
 use crate::operator::reader::{Reader, Resolution, Snapshot};
+use crate::operator::room::Room;
 use crate::operator::tile::{Tile, TileKind};
-use crate::operator::writer::Room;
 
 /// The description of the interface.
 const OPENAPI: &str = include_str!("openapi.json");
@@ -352,7 +351,7 @@ fn resolution_text(did: &Did, resolution: &Resolution) -> String {
 
 #[cfg(test)]
 mod tests {
-    use dunlin_identity::registry::chain::Chain;
+    use dunlin_identity::transparency::Chain;
 
     use super::*;
     use crate::operator::replica::Replica;

@@ -10,7 +10,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use dunlin_identity::did::Did;
+use dunlin_identity::Did;
 use dunlin_identity::method::dunlin::Operation;
 use dunlin_tokio::TlsAcceptor;
 use hyper::body::Incoming;
@@ -26,8 +26,9 @@ use tokio::time::timeout;
 use crate::operator::error::RegistryError;
 use crate::operator::reader::Reader;
 use crate::operator::registry::Registry;
+use crate::operator::room::Room;
 use crate::operator::watch::Watch;
-use crate::operator::writer::{Answer, Room};
+use crate::operator::writer::Answer;
 
 mod api;
 mod body;

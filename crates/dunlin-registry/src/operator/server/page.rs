@@ -1,8 +1,8 @@
 //! The pages that show the log and DIDs to people, without scripts and other resources. Their text is from
 //! strangers, and is escaped.
 
-use dunlin_identity::did::Did;
-use dunlin_identity::json;
+use dunlin_identity::Did;
+use dunlin_identity::encoding::json;
 use dunlin_identity::method::dunlin::MAX_OPERATION;
 use serde_json::Value;
 

@@ -5,8 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use base64ct::{Base64, Encoding};
-use dunlin_identity::merkle::{MAX_PROOF_HASHES, NodeHash};
-use dunlin_identity::registry::note::MAX_NOTE;
+use dunlin_identity::transparency::{MAX_NOTE, MAX_PROOF_HASHES, NodeHash};
 use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming;
 use hyper::header::{CONTENT_TYPE, HeaderValue, RETRY_AFTER};

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use dunlin_identity::registry::checkpoint::SignedCheckpoint;
+use dunlin_identity::transparency::SignedCheckpoint;
 
 use super::WatchError;
 

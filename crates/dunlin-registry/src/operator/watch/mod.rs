@@ -21,16 +21,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dunlin::crypto::{CryptoProvider, SigningKey};
-use dunlin_identity::merkle::{Hasher, NodeHash};
-use dunlin_identity::registry::checkpoint::{Checkpoint, CheckpointError, SignedCheckpoint};
-use dunlin_identity::registry::note::{NoteError, NoteKey, NoteKeyKind, NoteSigner, Signed};
+use dunlin_identity::transparency::{
+    Checkpoint, CheckpointError, Hasher, NodeHash, NoteError, NoteKey, NoteKeyKind, NoteSigner, Signed,
+    SignedCheckpoint,
+};
 use dunlin_tokio::https::HttpsError;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, timeout_at};
 
 use crate::operator::database::{self, CHECKPOINT, KEY};
 use crate::operator::error::RegistryError;
-use crate::operator::writer::Head;
+use crate::operator::head::Head;
 use evidence::Evidence;
 use replay::{NOTE, Replay};
 

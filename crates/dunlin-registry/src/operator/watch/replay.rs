@@ -5,14 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dunlin::crypto::CryptoProvider;
-use dunlin_identity::did::Did;
-use dunlin_identity::json;
-use dunlin_identity::merkle::{Hasher, NodeHash, Nodes};
-use dunlin_identity::method::dunlin::{MAX_OPERATION, Sha256Hash};
-use dunlin_identity::registry::checkpoint::{Checkpoint, SignedCheckpoint};
-use dunlin_identity::registry::map::MAX_MAP_DEPTH;
-use dunlin_identity::registry::note::NoteSigner;
-use dunlin_identity::registry::proof::LogEntry;
+use dunlin_identity::encoding::json;
+use dunlin_identity::method::dunlin::MAX_OPERATION;
+use dunlin_identity::transparency::{
+    Checkpoint, Hasher, LogEntry, MAX_MAP_DEPTH, NodeHash, Nodes, NoteSigner, SignedCheckpoint,
+};
+use dunlin_identity::{Did, Sha256Hash};
 use rusqlite::Connection;
 use tokio::time::Instant;
 
@@ -21,9 +19,11 @@ use super::source::Source;
 use super::{Reply, WatchError};
 use crate::operator::database::{self, CHECKPOINT};
 use crate::operator::error::RegistryError;
+use crate::operator::head::Head;
 use crate::operator::log::{Edge, StoredNodes};
+use crate::operator::room::Room;
 use crate::operator::tile::TILE_WIDTH;
-use crate::operator::writer::{Append, Head, Room};
+use crate::operator::writer::Append;
 
 /// How many DIDs the log names that have changed before a false root, if the registry does not help to find
 /// the one that is false.

@@ -5,9 +5,9 @@ use std::fmt;
 use std::time::Duration;
 
 use base64ct::{Base64, Encoding};
-use dunlin_identity::did::Did;
-use dunlin_identity::json::{self, Value};
-use dunlin_identity::registry::proof::StateProof;
+use dunlin_identity::Did;
+use dunlin_identity::encoding::json::{self, Value};
+use dunlin_identity::transparency::StateProof;
 use dunlin_tokio::TlsConnector;
 use dunlin_tokio::https::{self, HttpsClient, HttpsError};
 use http_body_util::Full;

@@ -12,15 +12,14 @@ use dunlin::auth::KnownRegistry;
 use dunlin::crypto::CryptoProvider;
 
 use super::chain::{ChainError, ChainTrust};
-use super::note::{MAX_NOTE_SIGNATURES, Note, NoteError, NoteKey, NoteKeyKind, NoteSigner, Signed};
+use super::note::{
+    MAX_NOTE_SIGNATURES, MAX_WITNESS_CLOCK_SKEW, Note, NoteError, NoteKey, NoteKeyKind, NoteSigner, Signed,
+};
 use crate::merkle::NodeHash;
 
 /// The longest time, in seconds, for which a verifier believes a checkpoint unless it says otherwise: 24
 /// hours.
 pub const DEFAULT_CHECKPOINT_AGE: u64 = 24 * 60 * 60;
-
-/// A witness's clock may be ahead of the verifier's by this, in seconds.
-pub const MAX_WITNESS_CLOCK_SKEW: u64 = 300;
 
 /// The beginning of a line that checkpoints had before the log stated the root of the state map.
 const EARLIER_LINE: &str = "dunlin-map ";
@@ -254,6 +253,11 @@ impl SignedCheckpoint {
     /// The note.
     pub fn note(&self) -> &Note {
         &self.note
+    }
+
+    /// The note, and the size of the log that it states.
+    fn stated(&self) -> (&Note, u64) {
+        (&self.note, self.checkpoint.size)
     }
 }
 
@@ -603,7 +607,8 @@ impl RegistryTrust {
         match &self.signers {
             Signers::Log(_) => false,
             Signers::Chain(trust) => {
-                checkpoint.checkpoint == than.checkpoint && trust.height(checkpoint) > trust.height(than)
+                checkpoint.checkpoint == than.checkpoint
+                    && trust.height(&checkpoint.note) > trust.height(&than.note)
             }
         }
     }
@@ -690,7 +695,8 @@ impl RegistryTrust {
     ) -> Result<Times, CheckpointError> {
         match &self.signers {
             Signers::Chain(trust) => {
-                let witnesses = vec![trust.verify(provider, signed, newest, now_s)?.time_s()];
+                let newest = newest.map(SignedCheckpoint::stated);
+                let witnesses = vec![trust.verify(provider, signed.stated(), newest, now_s)?.time_s()];
                 Ok(Times { witnesses, watches: Vec::new() })
             }
             Signers::Log(trust) => trust.times(provider, signed),

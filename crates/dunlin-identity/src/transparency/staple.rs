@@ -12,13 +12,14 @@ use super::map::{MapError, map_key};
 use super::proof::{MAX_STATE_PROOF, StateProof};
 use crate::did::Did;
 use crate::document::{DidDocument, DocumentError};
+use crate::hash::Sha256Hash;
 use crate::key::KeyError;
 use crate::merkle::Hasher;
-use crate::method::dunlin::{OperationError, Sha256Hash, registry_of};
+use crate::method::dunlin::{MAX_DOCUMENT, OperationError, registry_of};
 use crate::trust::MAX_MEMBERSHIP;
 
-/// The longest staple, in bytes.
-pub const MAX_STAPLE: usize = 16 * 1024;
+/// The longest staple, in bytes: the longest document, and 4.5 KiB for the checkpoint and the proof.
+pub const MAX_STAPLE: usize = MAX_DOCUMENT + 4608;
 
 /// Why a staple is refused or cannot be written.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -79,7 +80,7 @@ pub struct Staple {
     pub checkpoint: Vec<u8>,
     /// The proof that the state map of the checkpoint has the document ([`StateProof`]).
     pub proof: Vec<u8>,
-    /// The proof that the DID is a member of a list ([`crate::trust::TrustList::check`]); empty if there is
+    /// The proof that the DID is a member of a list ([`TrustList::check`](crate::TrustList::check)); empty if there is
     /// none.
     pub membership: Vec<u8>,
 }
@@ -148,7 +149,7 @@ impl Staple {
     /// Checks that the document is the latest one of `did`, an active DID, under a checkpoint that `trust`
     /// accepts. `newest` is the largest checkpoint of the registry that the verifier has accepted, and
     /// `now_s` the time in seconds since 1970. Whether the DID itself is trusted is another question, which
-    /// [`crate::trust::TrustList`] answers.
+    /// [`TrustList`](crate::TrustList) answers.
     ///
     /// # Errors
     /// The first check that fails.

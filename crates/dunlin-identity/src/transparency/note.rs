@@ -13,8 +13,8 @@ use base64ct::{Base64, Encoding};
 use dunlin::crypto::{CryptoProvider, SigningKey};
 use dunlin::wire::SignatureScheme;
 
+use crate::hash::Sha256Hash;
 use crate::key::{self, KeyError, KeyType, PublicKey};
-use crate::method::dunlin::Sha256Hash;
 
 /// The longest note, in bytes: a staple, which contains one, has at most 16 KiB.
 pub const MAX_NOTE: usize = 16 * 1024;
@@ -27,6 +27,9 @@ pub const MAX_KEY_NAME: usize = 255;
 
 /// The length of the time before the signature in a cosignature.
 const TIME: usize = 8;
+
+/// A witness's clock may be ahead of the verifier's by this, in seconds.
+pub const MAX_WITNESS_CLOCK_SKEW: u64 = 300;
 
 /// Why a note or the name or text of a key is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -18,13 +18,12 @@ use dunlin::crypto::CryptoProvider;
 use dunlin::wire::SignatureScheme;
 use serde_json::Value;
 
-use super::checkpoint::{MAX_WITNESS_CLOCK_SKEW, SignedCheckpoint};
-use super::note::{Note, NoteSignature, is_key_name};
-use crate::json;
+use super::note::{MAX_WITNESS_CLOCK_SKEW, Note, NoteSignature, is_key_name};
+use crate::encoding::json;
+use crate::encoding::protobuf::{Message, MessageWriter, ProtobufError};
+use crate::hash::Sha256Hash;
 use crate::key::{KeyError, KeyType, PublicKey};
 use crate::merkle::{Hasher, NodeHash, Nodes, Tree};
-use crate::method::dunlin::Sha256Hash;
-use crate::protobuf::{Message, MessageWriter, ProtobufError};
 
 /// The most validators. A staple has room for the longest document, a checkpoint with the block of 10 of
 /// them, and a proof of about 800 bytes, also if all names have their greatest length.
@@ -521,9 +520,9 @@ impl ChainTrust {
         add(&self.period_s.to_be_bytes());
     }
 
-    /// The number of the block in a checkpoint.
-    pub(super) fn height(&self, signed: &SignedCheckpoint) -> Option<u64> {
-        self.chain.block(signed.note()).ok().map(|block| block.height())
+    /// The number of the block in a checkpoint's note.
+    pub(super) fn height(&self, note: &Note) -> Option<u64> {
+        self.chain.block(note).ok().map(|block| block.height())
     }
 
     /// The registry and its chain.
@@ -531,27 +530,27 @@ impl ChainTrust {
         &self.chain
     }
 
-    /// Checks the block of a checkpoint, and returns it. `newest` is the newest checkpoint that the verifier
-    /// has accepted; its block confirms its validators.
+    /// Checks the block of a checkpoint, and returns it. The checkpoint is its note and the size of its log.
+    /// `newest` is the newest one that the verifier has accepted; its block confirms its validators.
     pub(super) fn verify(
         &self,
         provider: &CryptoProvider,
-        signed: &SignedCheckpoint,
-        newest: Option<&SignedCheckpoint>,
+        (note, size): (&Note, u64),
+        newest: Option<(&Note, u64)>,
         now_s: u64,
     ) -> Result<LightBlock, ChainError> {
-        let block = self.chain.block(signed.note())?;
+        let block = self.chain.block(note)?;
         if block.header.chain_id != self.chain.id {
             return Err(ChainError::OtherChain(block.header.chain_id));
         }
-        let state = Sha256Hash::of(provider, signed.note().text().as_bytes())?;
+        let state = Sha256Hash::of(provider, note.text().as_bytes())?;
         if block.header.state != *state.as_bytes() {
             return Err(ChainError::State);
         }
         if block.time_s() > now_s.saturating_add(MAX_WITNESS_CLOCK_SKEW) {
             return Err(ChainError::Future);
         }
-        let known = newest.map(|newest| self.chain.block(newest.note())).transpose()?;
+        let known = newest.map(|(note, _)| self.chain.block(note)).transpose()?;
         let current = |confirmed_s: u64| now_s <= confirmed_s.saturating_add(self.period_s);
         match known.as_ref().filter(|known| current(known.time_s())) {
             Some(known) if known.height() <= block.height() => after(provider, &block, known)?,
@@ -569,9 +568,8 @@ impl ChainTrust {
             }
             _ => return Err(ChainError::Expired),
         }
-        if let (Some(known), Some(newest)) = (known, newest) {
-            let sizes = [signed, newest].map(|signed| signed.checkpoint().size);
-            in_order(provider, &block, &known, sizes)?;
+        if let (Some(known), Some((_, known_size))) = (known, newest) {
+            in_order(provider, &block, &known, [size, known_size])?;
         }
         Ok(block)
     }

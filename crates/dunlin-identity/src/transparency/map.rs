@@ -11,9 +11,9 @@ use alloc::vec::Vec;
 use dunlin::crypto::CryptoProvider;
 
 use crate::did::Did;
+use crate::hash::Sha256Hash;
 use crate::key::KeyError;
 use crate::merkle::{Hasher, NodeHash};
-use crate::method::dunlin::Sha256Hash;
 
 /// The deepest level of a leaf, which a proof writes in one byte. Two DIDs whose hashes have 255 equal bits
 /// cannot be found.

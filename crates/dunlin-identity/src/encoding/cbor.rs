@@ -5,7 +5,7 @@
 
 use std::fmt;
 
-use crate::json::is_noncharacter;
+use crate::encoding::json::is_noncharacter;
 
 /// The longest item, in bytes. A credential or a staple on the wire has at most 16 KiB.
 pub const MAX_CBOR: usize = 16 * 1024;

@@ -8,10 +8,9 @@ use dunlin::wire::SignatureScheme;
 
 use crate::credential::status::{self, StatusEntry, StatusError};
 use crate::credential::{Contexts, CredentialError, Seconds, check_dates, parties, unverified};
-use crate::did::{Did, DidUrl};
+use crate::did::{Did, DidUrl, did_method};
 use crate::document::{DidDocument, Relationship};
-use crate::handshake::did_method;
-use crate::json::Value;
+use crate::encoding::json::Value;
 use crate::key::PublicKey;
 use crate::method::{KEY, Method, MethodError, Methods};
 

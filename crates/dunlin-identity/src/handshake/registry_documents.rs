@@ -11,16 +11,18 @@ use dunlin::auth::KnownRegistry;
 use dunlin::crypto::CryptoProvider;
 use dunlin::wire::DidMethod;
 
+use super::document_cache::{DocumentCache, MAX_CACHED_DOCUMENTS};
 use super::known::Known;
-use super::resolve::{DocumentCache, MAX_CACHED_DOCUMENTS, Resolution, ResolveError, Resolver, Standing};
-use super::watch::{Answers, RegistryWatch};
+use super::resolve::{Resolution, ResolveError, Resolver, Standing};
+use super::watch::Answers;
 use crate::credential::{Seconds, unsigned};
 use crate::did::Did;
+use crate::hash::Sha256Hash;
 use crate::knowledge::{Learnt, Mark, Subject};
-use crate::method::dunlin::Sha256Hash;
-use crate::registry::chain::ChainError;
-use crate::registry::checkpoint::{CheckpointError, FreshCheckpoint, RegistryTrust, SignedCheckpoint};
-use crate::registry::staple::{Resolved, Staple, StapleError};
+use crate::transparency::{
+    ChainError, CheckpointError, FreshCheckpoint, RegistryTrust, Resolved, SignedCheckpoint, Staple,
+    StapleError,
+};
 
 /// For how many seconds a document serves later handshakes whose peers send no proof: 5 minutes. A peer that
 /// has rotated its key and sends no proof is refused for this time at most.
@@ -106,16 +108,13 @@ impl RegistryDocuments {
     /// Begins a watch, which asks the registry regularly whether it answers. Nothing else says that the
     /// registry is silent: a peer can choose when a look-up fails.
     pub fn watch(self: &Arc<Self>, now: Instant) -> RegistryWatch {
-        RegistryWatch::begin(Arc::clone(self), now)
+        self.answers.begin(now);
+        RegistryWatch(Arc::clone(self))
     }
 
     /// Whether the registry counts as silent.
     pub fn is_silent(&self) -> bool {
         self.answers.is_silent()
-    }
-
-    pub(super) fn answers(&self) -> &Answers {
-        &self.answers
     }
 
     /// Checks whether a note is an answer to a watch: a checkpoint that the registry has signed, also one
@@ -499,5 +498,34 @@ impl Resolver for RegistryDocuments {
 impl fmt::Debug for RegistryDocuments {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RegistryDocuments").field("origin", &self.trust().origin()).finish_non_exhaustive()
+    }
+}
+
+/// A watch of a registry, which asks it regularly ([`RegistryDocuments::watch`]). It ends when it is dropped.
+pub struct RegistryWatch(Arc<RegistryDocuments>);
+
+impl RegistryWatch {
+    /// Notes an answer of the registry, as [`RegistryDocuments::check_answer`] takes it. Returns whether the
+    /// registry was silent.
+    pub fn answered(&self, now: Instant) -> bool {
+        self.0.answers.answered(now)
+    }
+
+    /// Notes that the registry has not answered. Returns whether it counts as silent from now on: no watch
+    /// has had an answer for [`SILENT_TIME`].
+    pub fn unanswered(&self, now: Instant) -> bool {
+        self.0.answers.unanswered(now)
+    }
+}
+
+impl Drop for RegistryWatch {
+    fn drop(&mut self) {
+        self.0.answers.end();
+    }
+}
+
+impl fmt::Debug for RegistryWatch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("RegistryWatch").field(&self.0).finish()
     }
 }

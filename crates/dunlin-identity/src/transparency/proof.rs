@@ -13,8 +13,9 @@ use base64ct::{Base64, Encoding};
 
 use super::checkpoint::Checkpoint;
 use super::map::{MapError, MapLeaf, MapProof};
+use crate::hash::Sha256Hash;
 use crate::merkle::{Hasher, MerkleError, NodeHash};
-use crate::method::dunlin::{Operation, OperationError, Sha256Hash};
+use crate::method::dunlin::{Operation, OperationError};
 
 /// The longest proof, in bytes: as in a staple, whose field ends there. A map of a billion DIDs and its log
 /// need about 1700.
