@@ -14,7 +14,7 @@ use hyper::http::uri::Authority;
 use hyper::{Method, Request, Response, StatusCode, Version};
 
 use crate::dashboard;
-use crate::listener::Phase;
+use crate::life::Phase;
 use crate::metrics::Role;
 use crate::plain::Answers;
 use crate::service::Shared;

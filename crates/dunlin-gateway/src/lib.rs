@@ -41,6 +41,7 @@ mod heard;
 pub mod https;
 mod identity;
 pub mod known;
+mod life;
 mod listener;
 mod lookups;
 mod metrics;

@@ -19,7 +19,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Notify, Semaphore, watch};
 use tokio::time::timeout;
 
-use crate::listener::{Phase, reached};
+use crate::life::{Phase, reached};
 use crate::metrics::Limit;
 use crate::service::{Shared, accept_one};
 use crate::throttle::Line;

@@ -19,7 +19,7 @@ use tokio::time::{MissedTickBehavior, interval};
 
 use crate::clock::now_s;
 use crate::config::{Fault, Faults, FileField, ListenerConfig, OwnFiles, RouteConfig, TransportKind};
-use crate::listener::{Phase, reached};
+use crate::life::{Phase, reached};
 use crate::own::Own;
 use crate::policy::{
     AddressTable, Blacklist, Blocked, Client, Demand, Finished, HandshakeTable, Hints, LivePolicy, NftMirror,

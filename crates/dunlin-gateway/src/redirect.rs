@@ -24,7 +24,8 @@ use hyper::{Request, Response, StatusCode};
 
 use crate::clock::now_s;
 use crate::config::{AcmeChallenge, Join, RedirectConfig};
-use crate::listener::{Live, Phase};
+use crate::life::Phase;
+use crate::listener::Live;
 use crate::plain::Answers;
 use crate::policed::Policed;
 use crate::policy::{Attribute, Client, email};

@@ -16,7 +16,8 @@ use tokio::time::{sleep, timeout};
 
 use crate::acme::Challenges;
 use crate::config::{AdminConfig, Common, Fault, Faults, Field, Place, TransportKind};
-use crate::listener::{ACCEPT_PAUSE, Phase, Settings, reached};
+use crate::life::{Phase, reached};
+use crate::listener::Settings;
 use crate::metrics::{Limit, Metrics};
 use crate::nodes::Nodes;
 use crate::sockets::Sockets;
@@ -27,6 +28,9 @@ use crate::{admin, plain, proxy};
 /// (`net.core.somaxconn`). tokio's 128 are too few: when a whole fleet connects at once, each further client
 /// waits a second for its next SYN.
 const BACKLOG: u32 = 4096;
+
+/// The pause after a failure to accept, for example for lack of file descriptors.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// How long connections may take to end once the service ends them all: each waits for its client this long
 /// at most.

@@ -11,7 +11,8 @@ use tokio::task::{JoinHandle, spawn_blocking};
 use tokio::time::sleep;
 
 use crate::clock::now_s;
-use crate::listener::{Live, Phase, reached};
+use crate::life::{Phase, reached};
+use crate::listener::Live;
 use crate::policed::Memory;
 use crate::policy::{AddressChange, AddressTable};
 use crate::service::Shared;

@@ -30,7 +30,8 @@ use http::AcmeHttp;
 use order::Failure;
 
 use crate::config::{AcmeConfig, CertificateFiles, Fault, ListenerConfig};
-use crate::listener::{Live, Phase, reached};
+use crate::life::{Phase, reached};
+use crate::listener::Live;
 use crate::own::Own;
 use crate::service::Shared;
 use crate::tls;

@@ -9,7 +9,6 @@ mod watched;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
 
 use dunlin::Negotiated;
 use dunlin_store::SharedTickets;
@@ -84,36 +83,6 @@ impl Serve for Live {
 
 /// A password, wiped when it is dropped.
 pub(crate) type Password = zeroize::Zeroizing<Vec<u8>>;
-
-/// The pause after a failure to accept, for example for lack of file descriptors.
-pub(crate) const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-
-/// The course of the gateway's life.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Phase {
-    /// It accepts connections.
-    Running,
-    /// It accepts no connections, aborts handshakes, and lets established connections end.
-    Draining,
-    /// It ends all connections.
-    Ending,
-}
-
-impl Phase {
-    pub(crate) const fn name(self) -> &'static str {
-        match self {
-            Self::Running => "running",
-            Self::Draining => "draining",
-            Self::Ending => "ending",
-        }
-    }
-}
-
-/// Waits until the gateway has reached `phase`.
-pub(crate) async fn reached(phases: &watch::Receiver<Phase>, phase: Phase) {
-    // It fails only if the gateway is gone, which is later than every phase.
-    let _ = phases.clone().wait_for(|now| *now >= phase).await;
-}
 
 /// The profile and the label of the rule for the log line of a connection. Without a policy, the line has
 /// neither.

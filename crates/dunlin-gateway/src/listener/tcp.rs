@@ -16,8 +16,9 @@ use tokio::time::{sleep, timeout};
 
 use super::visit::Visit;
 use super::watched::Watched;
-use super::{Live, Phase, Settings, reached};
+use super::{Live, Settings};
 use crate::config::{AcmeChallenge, MqttConfig, RouteConfig, RouteProtocol, UserName, Verify};
+use crate::life::{Phase, reached};
 use crate::metrics::{self, Limit};
 use crate::proxy::http::{Exchange, Fault};
 use crate::proxy::mqtt::{Answer, Connect, ConnectError};

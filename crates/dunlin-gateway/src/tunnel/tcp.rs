@@ -12,7 +12,7 @@ use tokio::time::{Instant, sleep};
 use super::remote::{self, Backoff, Failure};
 use super::{Live, Settings, handshake_failed};
 use crate::heard::Heard;
-use crate::listener::{Phase, reached};
+use crate::life::{Phase, reached};
 use crate::metrics::{Established, Limit};
 use crate::proxy::tcp::{self, End, First};
 use crate::service::{self, Shared};

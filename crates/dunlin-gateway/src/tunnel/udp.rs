@@ -23,7 +23,7 @@ use super::frozen::Thawed;
 use super::remote::{self, Backoff, Failure};
 use super::{Live, Settings, handshake_failed, outcome};
 use crate::identity;
-use crate::listener::{Phase, reached};
+use crate::life::{Phase, reached};
 use crate::metrics::{Established, Limit};
 use crate::proxy::tcp::CLOSE_PATIENCE;
 use crate::service::{self, Shared};
