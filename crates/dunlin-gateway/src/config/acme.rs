@@ -10,8 +10,8 @@ use dunlin_pki::KeyType;
 use hyper::Uri;
 use toml::de::DeValue;
 
+use super::NamePattern;
 use super::{Fault, Field, FileField, Kind, ListenerConfig, OwnFiles, Place, Section, TransportKind};
-use crate::route::NamePattern;
 
 const DIRECTORY: Kind = Kind {
     name: "the URL of an ACME directory",

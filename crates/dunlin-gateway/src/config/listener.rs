@@ -11,6 +11,7 @@ use dunlin::places::PlaceLimits;
 use dunlin_store::StoreUrl;
 use toml::de::DeValue;
 
+use super::NamePattern;
 use super::acme;
 use super::certificate::{OwnFiles, check_names};
 use super::redirect::RedirectConfig;
@@ -21,7 +22,6 @@ use super::{
     MAX_COUNT, OwnCredential, Place, Section,
 };
 use crate::policy::Access;
-use crate::route::NamePattern;
 use dunlin_tokio::addresses;
 
 pub(crate) const ADDRESS: Kind = Kind {

@@ -1,15 +1,18 @@
 //! The configuration: TOML files, read and checked as a whole, with all faults at once.
 //!
 //! [`Config::load`] reads a file, or all `*.toml` files of a directory in the order of their names. Keys and
-//! certificates are read when a gateway starts or reloads ([`crate::Gateway`]). If the configuration has a
-//! fault, `load` reads them itself, to report both kinds at once.
+//! certificates are read when a gateway starts or reloads. If the configuration has a fault, `load` reads
+//! them itself, to report both kinds at once.
 
 mod acme;
 mod certificate;
+mod credentials;
 mod frozen;
 mod listener;
+mod name;
 mod nodes;
 mod redirect;
+mod registry;
 mod shared;
 mod store;
 
@@ -20,14 +23,12 @@ use std::time::Duration;
 
 use dunlin_store::text;
 
-use crate::Gateway;
-pub use crate::credentials::{CredentialTrust, OwnCredential};
 pub use crate::document::{Fault, Faults, Field, FileField, Place};
 pub(crate) use crate::document::{Kind, Section, Source};
-pub use crate::lookups::RegistryConfig;
 pub use acme::{AcmeChallenge, AcmeConfig};
 pub use certificate::{CertificateFiles, OwnFiles};
 pub(crate) use certificate::{certificate, check_names};
+pub use credentials::{CredentialTrust, OwnCredential};
 use dunlin_tokio::addresses;
 pub use frozen::FrozenConfig;
 pub(crate) use listener::{
@@ -37,8 +38,11 @@ pub use listener::{
     CacheConfig, ClientsConfig, Limits, ListenerConfig, MqttConfig, RouteConfig, RouteProtocol,
     TransportKind, UserName, Verify, Versions,
 };
+pub use name::NamePattern;
 pub use nodes::{NodeConfig, NodesConfig};
 pub use redirect::{Join, RedirectConfig};
+pub(crate) use registry::REGISTRY_KEY;
+pub use registry::RegistryConfig;
 pub use shared::SharedConfig;
 
 /// The largest configuration file, in bytes.
@@ -160,16 +164,6 @@ impl Config {
         path.is_dir() || read(path).is_ok_and(has_listener)
     }
 
-    /// Reads the file `path`, or the `*.toml` files of the directory `path`.
-    ///
-    /// # Errors
-    /// All faults of the files, and of those that they name.
-    pub fn load(path: &Path) -> Result<Self, Faults> {
-        let (sources, faults) = load(path)?;
-        let (config, faults) = Self::of(&sources, faults);
-        if faults.is_empty() { Ok(config) } else { Err(Gateway::all_faults(config, faults)) }
-    }
-
     /// Reads this text as if it were the file `path`.
     ///
     /// # Errors
@@ -203,7 +197,7 @@ impl Config {
     }
 
     /// The readable part of the configuration, and the faults.
-    fn of(sources: &[Source], found: Vec<Fault>) -> (Self, Vec<Fault>) {
+    pub(crate) fn of(sources: &[Source], found: Vec<Fault>) -> (Self, Vec<Fault>) {
         walk(sources, found, |sections, faults| {
             let (common, defaults) =
                 Common::read(sections, "gateway", |limits| Limits::read(limits, &Limits::default()));

@@ -16,10 +16,12 @@ use tokio::sync::watch;
 
 use crate::acme::Managed;
 use crate::config::{Field, ListenerConfig, TransportKind};
+use crate::context::Shared;
 use crate::frozen::FrozenPlace;
-use crate::service::{Serve, Shared, Socket};
-use crate::shared::SharedClients;
-use crate::tls::ServerConfigs;
+use crate::memory::PolicyFile;
+use crate::service::{Serve, Socket};
+use crate::shared_clients::SharedClients;
+use crate::tls::{Password, ServerConfigs};
 
 /// The settings of a listener that are in force. Each connection keeps those with which it began.
 pub(crate) struct Live {
@@ -56,7 +58,7 @@ impl Serve for Live {
 
     /// Whether the blacklist of the policy has this client.
     fn refuses(&self, shared: &Shared, from: SocketAddr) -> bool {
-        let Some(blocked) = self.tls.policed().and_then(|policed| policed.blocked(from.ip())) else {
+        let Some(blocked) = self.tls.policed().and_then(|policed| policed.file().blocked(from.ip())) else {
             return false;
         };
         let listener = &self.config.name;
@@ -69,8 +71,8 @@ impl Serve for Live {
         self.frozen.is_some()
     }
 
-    fn of_gateway(settings: &Settings) -> Option<Settings> {
-        Some(settings.clone())
+    fn policy(&self) -> Option<Arc<PolicyFile>> {
+        self.tls.policed().map(|policed| policed.file().clone())
     }
 
     async fn serve(shared: Arc<Shared>, settings: Settings, socket: Socket, removed: watch::Receiver<bool>) {
@@ -80,9 +82,6 @@ impl Serve for Live {
         }
     }
 }
-
-/// A password, wiped when it is dropped.
-pub(crate) type Password = zeroize::Zeroizing<Vec<u8>>;
 
 /// The profile and the label of the rule for the log line of a connection. Without a policy, the line has
 /// neither.

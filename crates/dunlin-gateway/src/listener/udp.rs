@@ -19,6 +19,7 @@ use super::frozen::Freezer;
 use super::visit::Visit;
 use super::{Live, Settings};
 use crate::config::{Limits, RouteConfig, RouteProtocol, Verify};
+use crate::context::Shared;
 use crate::identity;
 use crate::life::{Phase, reached};
 use crate::metrics::{self, Limit};
@@ -27,7 +28,7 @@ use crate::proxy::tcp::CLOSE_PATIENCE;
 use crate::proxy::udp::{self, Backend, End, Passed, ToBackend};
 use crate::proxy_protocol::{self, Transport};
 use crate::route;
-use crate::service::{self, Serve, Shared};
+use crate::service::{self, Serve};
 use crate::sockets;
 use crate::throttle::Line;
 
