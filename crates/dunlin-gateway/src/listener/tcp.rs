@@ -21,9 +21,10 @@ use crate::config::{AcmeChallenge, MqttConfig, RouteConfig, RouteProtocol, UserN
 use crate::context::Shared;
 use crate::life::{Phase, reached};
 use crate::metrics::{self, Limit};
+use crate::proxy::flow::First;
 use crate::proxy::http::{Exchange, Fault};
 use crate::proxy::mqtt::{Answer, Connect, ConnectError};
-use crate::proxy::tcp::{CLOSE_PATIENCE, End, First};
+use crate::proxy::tcp::{CLOSE_PATIENCE, End};
 use crate::proxy_protocol::{self, Transport};
 use crate::service;
 use crate::throttle::Line;

@@ -15,7 +15,8 @@ use crate::context::Shared;
 use crate::heard::Heard;
 use crate::life::{Phase, reached};
 use crate::metrics::{Established, Limit};
-use crate::proxy::tcp::{self, End, First};
+use crate::proxy::flow::First;
+use crate::proxy::tcp::{self, End};
 use crate::service;
 use crate::{identity, sockets};
 
