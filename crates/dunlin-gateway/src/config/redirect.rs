@@ -9,9 +9,7 @@ use std::time::Duration;
 
 use toml::de::DeValue;
 
-use super::NamePattern;
-use super::listener::ADDRESS;
-use super::{Field, Kind, Place, Section};
+use super::{ADDRESS, Field, Kind, NamePattern, Place, Section};
 use crate::policy::Attribute;
 
 const NAMES: Kind = Kind {
