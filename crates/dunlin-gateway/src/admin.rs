@@ -13,11 +13,11 @@ use hyper::header::{
 use hyper::http::uri::Authority;
 use hyper::{Method, Request, Response, StatusCode, Version};
 
+use crate::context::Shared;
 use crate::dashboard;
-use crate::listener::Phase;
+use crate::life::Phase;
 use crate::metrics::Role;
 use crate::plain::Answers;
-use crate::service::Shared;
 use crate::status;
 
 /// How many connections one host may have. Load balancers and Prometheus need one each, a browser six.

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use arc_swap::ArcSwap;
@@ -10,18 +10,21 @@ use tokio::net::{TcpListener, UdpSocket};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use crate::config::{Config, Fault, Faults, Field, Join, ListenerConfig, NodesConfig, RedirectConfig};
+use crate::acme::Managed;
+use crate::config::{self, Config, Fault, Faults, Field, Join, ListenerConfig, NodesConfig, RedirectConfig};
 use crate::known::KnownPlaces;
 use crate::listener::{Live, Settings};
 use crate::lookups::Refreshing;
+use crate::memory::PolicyFile;
 use crate::metrics::{Metrics, Role};
 use crate::nodes::{NodeKeys, Nodes};
-use crate::policed::{self, PolicyFile};
+use crate::policed;
 use crate::redirect::Redirecting;
 use crate::service::{self, Bound, Running, Service};
 use crate::sockets::Sockets;
-use crate::tls::{self, Stores};
-use crate::{acme, listener, plain, shared};
+use crate::stores::Stores;
+use crate::tls;
+use crate::{context, listener, plain, renewal, shared};
 
 /// A TLS proxy in front of existing servers.
 ///
@@ -140,14 +143,15 @@ impl Prepared {
         for config in config.listeners {
             let policy = config.policy.as_ref().and_then(|file| {
                 let policy = policies.entry(file.value.clone()).or_insert_with(|| {
-                    let opened = PolicyFile::open(file, stores).map_err(|found| faults.extend(found));
+                    let opened = PolicyFile::open(file, |path| stores.memory(path))
+                        .map_err(|found| faults.extend(found));
                     opened.ok().map(Arc::new)
                 });
                 policy.clone()
             });
             let tls = tls::server_configs(&config, policy, stores, opens_stores, &mut faults, &mut warnings);
             let passwords = tls::passwords(&config, &mut faults, &mut warnings);
-            let acme = acme::managed(&config, &stores.provider, &mut faults);
+            let acme = Managed::of(&config, &stores.provider, &mut faults);
             let frozen = match config.frozen.as_ref().filter(|_| opens_stores).map(|it| stores.frozen(it)) {
                 Some(Err(fault)) => {
                     faults.push(fault);
@@ -159,7 +163,7 @@ impl Prepared {
             let shared = stores.shared_tickets(&config);
             let shared_clients = tls.as_ref().and_then(|tls| tls.policed());
             let shared_clients =
-                shared_clients.map(|policed| stores.shared_clients(&config, policed)).transpose();
+                shared_clients.map(|policed| stores.shared_clients(&config, policed.file())).transpose();
             let shared_clients = shared_clients.unwrap_or_else(|fault| {
                 faults.push(fault);
                 None
@@ -182,6 +186,22 @@ impl Prepared {
     }
 }
 
+impl Config {
+    /// Reads the file `path`, or the `*.toml` files of the directory `path`.
+    ///
+    /// # Errors
+    /// All faults of the files, and of those that they name.
+    pub fn load(path: &Path) -> Result<Self, Faults> {
+        let (sources, faults) = config::load(path)?;
+        let (config, faults) = Self::of(&sources, faults);
+        if faults.is_empty() {
+            return Ok(config);
+        }
+        let read = Prepared::read(config, &Arc::new(Stores::new()), false, faults.clone());
+        Err(read.err().unwrap_or_else(|| Faults::sorted(faults)))
+    }
+}
+
 impl Gateway {
     /// Checks the files that `config` names: certificates, keys, CRLs, pre-shared keys. It binds no socket
     /// and creates no file. Returns problems with which a gateway can start.
@@ -190,12 +210,6 @@ impl Gateway {
     /// All faults.
     pub fn check(config: Config) -> Result<Vec<Fault>, Faults> {
         Ok(Prepared::read(config, &Arc::new(Stores::new()), false, vec![])?.warnings)
-    }
-
-    /// The faults of a configuration, and of the files that its readable part names.
-    pub(crate) fn all_faults(config: Config, faults: Vec<Fault>) -> Faults {
-        let read = Prepared::read(config, &Arc::new(Stores::new()), false, faults.clone());
-        read.err().unwrap_or_else(|| Faults::sorted(faults))
     }
 
     /// Starts a gateway, which runs until [`Self::stop`] or until the runtime ends.
@@ -256,7 +270,7 @@ impl Gateway {
         let (common, stores, nodes) = (config.common.clone(), self.stores.clone(), config.nodes.clone());
         self.check_nodes(nodes.as_ref())?;
         let prepared = service::off_thread(move || Prepared::read(config, &stores, true, vec![])).await?;
-        service::warn_of(&prepared.warnings);
+        context::warn_of(&prepared.warnings);
         let mut faults = vec![];
         let redirects = self.bind_redirects(&prepared.listeners, &mut faults).await;
         let link = self.bind_nodes(nodes.as_ref(), &mut faults).await;
@@ -317,13 +331,13 @@ impl Gateway {
     fn follow(&self, running: &[Running<Live>], next: &[Arc<Live>]) {
         for listener in running {
             if let Some(policed) = listener.settings.load().tls.policed() {
-                policed.retire();
+                policed.file().retire();
             }
         }
         let policed: Vec<_> = next.iter().filter_map(|live| live.tls.policed().cloned()).collect();
-        policed.iter().for_each(|policed| policed.adopt());
+        policed.iter().for_each(|policed| policed.file().adopt(&policed.file().current()));
         let mut tasks = policed::follow(&self.service.shared, policed);
-        tasks.extend(acme::follow(&self.service.shared, next));
+        tasks.extend(renewal::follow(&self.service.shared, next));
         tasks.extend(shared::follow(&self.service.shared, next));
         let shared = self.service.shared.clone();
         self.stores.learnt.follow_known(move |is_answered| {

@@ -31,6 +31,17 @@ pub fn acceptor(provider: &Arc<CryptoProvider>, credential: Credential) -> Resul
     Ok(TlsAcceptor::new(Arc::new(config.with_tickets(Tickets::stateless(Arc::new(keys))))))
 }
 
+/// The authorities that this machine trusts. Unusable ones among the many are ignored.
+pub(crate) fn system_anchors() -> Option<X509Trust> {
+    let mut all = vec![];
+    for certificate in rustls_native_certs::load_native_certs().certs {
+        if let Ok(X509Trust::Anchors(anchors)) = X509Trust::anchors([certificate]) {
+            all.extend(anchors);
+        }
+    }
+    (!all.is_empty()).then_some(X509Trust::Anchors(all))
+}
+
 fn profile(provider: &Arc<CryptoProvider>) -> ProfileBuilder {
     Profile::builder(provider.clone())
         .tls12_cipher_suites(TLS12_CIPHER_SUITES.to_vec())

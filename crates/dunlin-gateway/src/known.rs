@@ -196,7 +196,7 @@ impl KnownShared {
     fn open(shared: &SharedConfig, provider: &Arc<CryptoProvider>) -> Result<Self, Fault> {
         let (store, key) = (&shared.store, &shared.key);
         let log = SharedLog::open_kept(&store.value, "known", &key.value, provider.clone());
-        let log = log.map_err(|error| crate::tls::fault_of(shared, &error))?;
+        let log = log.map_err(|error| shared.fault(&error))?;
         let logs = LogMarks::new(SHARED_LOG_PAUSE);
         Ok(Self { log, logs, waiting: Mutex::default(), first: Mutex::new(Some(Knowledge::default())) })
     }

@@ -4,45 +4,62 @@
 //! A [`Gateway`] runs a [`Config`], which comes from TOML files (docs/gateway.md). The crate has no protocol
 //! logic of its own: the handshakes are the engine's, driven by `dunlin-tokio`.
 //!
-//! * `document`: TOML files, read key by key, with all faults at once. `config`: the configuration that they
-//!   contain.
-//! * `sockets`: sockets that a service manager has opened.
-//! * `gateway`: start, reload, stop; `service`: the parts of these that a tunnel has, too.
-//! * `listener`: sockets that accept clients. `proxy`: the forwarding of clients' data, a module for each
-//!   protocol.
-//! * `redirect`: plain HTTP, from which clients are sent on to HTTPS under one-time names.
-//! * `nodes`: several gateways with the same clients, which pass datagrams on to each other.
-//! * `frozen`: the file of associations that survive a restart.
-//! * `route`: which backend a client gets.
-//! * `tls`: the engine's configurations, from files and stores. `credentials`: verifiable credentials in
-//!   files.
-//! * [`https`]: the TLS of HTTPS, for the clients and servers of registries, did:web and ACME.
-//! * `acme`: certificates that the gateway orders and renews.
-//! * `shared`: the state that several gateways share through Redis.
-//! * `identity`, `proxy_protocol`: how backends learn who the client is.
-//! * `plain`: listeners for plain HTTP, for `redirect` and `admin`.
-//! * `admin`, `status`: `/metrics` and `/status`. `dashboard`: a page that shows them.
-//! * `limits`, `metrics`: limits by name, and counters. `clock`: the time in seconds. `throttle`: log lines
-//!   that clients cause.
-//! * [`tunnel`]: the device side, with clients that know no TLS.
-//! * [`policy`]: which profile a client gets, and why. `policed`: listeners with a policy.
+//! A module imports from its own row or from rows below it (`tools/layers` checks that).
+//!
+//! <!-- layers -->
+//! ```text
+//! row  modules                          what they contain
+//! 7    gateway tunnel                 | start, reload and stop; the device side, with clients that know no TLS
+//! 6    redirect                       | plain HTTP, from which clients are sent on to HTTPS
+//! 6    renewal                        | renewals of certificates by ACME
+//! 6    shared                         | the state that several gateways share through Redis
+//! 5    listener                       | sockets that accept clients
+//! 4    service                        | listeners that a reload replaces: for gateways and tunnels
+//! 4    tls policed                    | the engine's configurations of a listener: by route, or by policy
+//! 4    admin status plain             | `/metrics` and `/status`; listeners for plain HTTP
+//! 3    builder                        | the parts of these configurations, from files and stores
+//! 3    own credentials lookups        | certificates, credentials and DIDs of both sides; registries
+//! 3    stores                         | the state that outlives a reload
+//! 2    context                        | the state that all connections share
+//! 2    memory shared_clients          | a policy's file, and the memory of its clients
+//! 2    learned                        | knowledge from issuers, registries and peers
+//! 1    acme                           | orders of certificates, and answers to challenges
+//! 1    nodes                          | gateways with the same clients, which pass datagrams on to each other
+//! 1    proxy heard                    | the forwarding of clients' data, a module for each protocol
+//! 1    metrics                        | counters
+//! 1    known frozen                   | files of what has ended for ever, and of associations that survive a restart
+//! 1    route redirected               | the route of a client; clients that were redirected and have not come yet
+//! 0    config document files          | TOML files, read key by key, with all faults at once; files that they name
+//! 0    policy                         | which profile a client gets, and why
+//! 0    identity proxy_protocol target | how backends learn who the client is; targets of HTTP requests
+//! 0    https                          | the TLS of HTTPS, for registries, did:web and ACME
+//! 0    life sockets throttle          | phases; sockets of a service manager; log lines that clients cause
+//! 0    clock dashboard                | the time in seconds; a page that shows metrics and status
+//! ```
+//! <!-- end of layers -->
 #![forbid(unsafe_code)]
 
 mod acme;
 mod admin;
+mod builder;
 mod clock;
 pub mod config;
+mod context;
 mod credentials;
 mod dashboard;
 mod document;
+mod files;
 mod frozen;
 mod gateway;
 mod heard;
 pub mod https;
 mod identity;
 pub mod known;
+mod learned;
+mod life;
 mod listener;
 mod lookups;
+mod memory;
 mod metrics;
 mod nodes;
 mod own;
@@ -52,11 +69,15 @@ pub mod policy;
 mod proxy;
 mod proxy_protocol;
 mod redirect;
+mod redirected;
+mod renewal;
 mod route;
 mod service;
 mod shared;
+mod shared_clients;
 mod sockets;
 mod status;
+mod stores;
 mod target;
 mod throttle;
 mod tls;

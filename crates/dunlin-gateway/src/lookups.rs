@@ -4,68 +4,24 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use dunlin::Credential;
 use dunlin::crypto::CryptoProvider;
-use dunlin_identity::credential::Seconds;
-use dunlin_identity::handshake::{CredentialVerifier, DEFAULT_OUTAGE_AGE, Holding, Judge};
+use dunlin_identity::handshake::Holding;
+use dunlin_identity::handshake::{CredentialVerifier, Judge};
 use dunlin_identity::key::PublicKey;
 use dunlin_identity::transparency::RegistryTrust;
 use dunlin_registry::client::RegistryClient;
 use dunlin_registry::lookup::{LOOK_UP_TIME, LookUps};
 use dunlin_registry::stapler::Stapler;
-use dunlin_tokio::https::{self, HttpsClient};
+use dunlin_tokio::https::HttpsClient;
 use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
 
-use crate::acme;
 use crate::clock::now_s;
-use crate::config::{Fault, Field, FileField, Section};
-use crate::credentials::{self, Learnt};
-use crate::https::connector;
-use crate::tls;
-
-const KEY: &str = "name the file registry.pub that `dunlin registry init` has made, or the genesis file of a replicated registry";
-
-/// The table `registry`: the registry of `did:dunlin` that a side asks.
-#[derive(Clone, Debug)]
-pub struct RegistryConfig {
-    /// `url`: where it answers.
-    pub url: Field<String>,
-    /// `nodes`: its other nodes.
-    pub nodes: Vec<Field<String>>,
-    /// `key`: its keys and its witnesses' keys, or the genesis file of its chain.
-    pub key: FileField,
-    /// `ca`: the authorities of its HTTPS server; empty for the authorities of this machine.
-    pub ca: Vec<FileField>,
-    /// `outage_age`: how old a proof may be that counts while the registry does not answer, in seconds; 0:
-    /// none does.
-    pub outage_age: Seconds,
-}
+use crate::config::{Fault, REGISTRY_KEY, RegistryConfig};
+use crate::files;
+use crate::https::{self, connector};
+use crate::learned::Learnt;
 
 impl RegistryConfig {
-    /// Reads the table.
-    pub(crate) fn read(mut section: Section<'_>) -> Option<Self> {
-        let (url, nodes) = (section.text("url"), section.texts("nodes"));
-        let (key, ca) = (section.file("key"), section.files("ca"));
-        let outage_age = section.seconds("outage_age").map(|age| age.value.into());
-        let outage_age = outage_age.unwrap_or(DEFAULT_OUTAGE_AGE);
-        let mut is_https = |url: &Field<String>| match https::url(&url.value) {
-            Ok(_) => true,
-            Err(error) => {
-                section.fault(url.place.fault(error.to_string(), "plain HTTP is never used"));
-                false
-            }
-        };
-        let url = url.filter(&mut is_https);
-        let nodes = nodes.into_iter().filter(is_https).collect();
-        if !section.has("url") {
-            section.missing("url", "write the URL of the registry, as in \"https://registry.example\"");
-        }
-        if !section.has("key") {
-            section.missing("key", KEY);
-        }
-        section.end();
-        Some(Self { url: url?, nodes, key: key?, ca, outage_age })
-    }
-
     /// Reads the files, and makes a client, which keeps earlier knowledge. It opens no connection.
     pub(crate) fn client(
         &self,
@@ -75,9 +31,9 @@ impl RegistryConfig {
         let key = &self.key;
         let refused = |error: &dyn std::fmt::Display| {
             let what = format!("{}: {error}", key.value.display());
-            key.place.fault(what, KEY)
+            key.place.fault(what, REGISTRY_KEY)
         };
-        let text = credentials::text(key)?;
+        let text = files::text(key)?;
         let trust = RegistryTrust::read_file(provider, text.as_bytes(), now_s());
         let trust = trust.map_err(|error| refused(&error))?;
         if let Some(warning) = trust.warning() {
@@ -85,8 +41,8 @@ impl RegistryConfig {
         }
         let mut faults = vec![];
         let x509 = match self.ca.is_empty() {
-            true => acme::system_anchors(),
-            false => tls::trust([&self.ca, &[], &[]], &mut faults).x509,
+            true => https::system_anchors(),
+            false => files::trust([&self.ca, &[], &[]], &mut faults).x509,
         };
         if let Some(fault) = faults.pop() {
             return Err(fault);

@@ -21,8 +21,6 @@ use serde::Serialize;
 
 use crate::config::{AcmeChallenge, Faults};
 use crate::identity;
-use crate::listener::Settings;
-use crate::nodes::Passed;
 use crate::policy::{Decision, Offence, Stage, Verdict};
 use endpoints::{Endpoints, Watched};
 pub(crate) use failure::{Failure, reason};
@@ -87,6 +85,42 @@ impl Limit {
             Self::ForgetTime => "forget_time",
             Self::HeaderBytes => "header_bytes",
             Self::OpenFiles => "open_files",
+        }
+    }
+}
+
+/// The fate of a datagram between gateways.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Passed {
+    /// It was sent to the gateway that has the association.
+    Forwarded,
+    /// It was sent to the gateway that receives the client's datagrams.
+    Returned,
+    /// Another gateway has sent it for an association here.
+    Delivered,
+    /// Another gateway has sent it for a client, who got it.
+    Sent,
+    /// The other gateway is down, or the system does not take it.
+    Lost,
+    /// Another gateway has sent it, but its association or listener is not here.
+    Unknown,
+    /// It has come before, or may have.
+    Replayed,
+    /// It does not have the MAC of the shared key, or is not for this gateway.
+    Forged,
+}
+
+impl Passed {
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Forwarded => "forwarded",
+            Self::Returned => "returned",
+            Self::Delivered => "delivered",
+            Self::Sent => "sent",
+            Self::Lost => "lost",
+            Self::Unknown => "unknown",
+            Self::Replayed => "replayed",
+            Self::Forged => "forged",
         }
     }
 }
@@ -418,9 +452,13 @@ impl Metrics {
     }
 
     /// Shows the associations and discarded datagrams of a listener's endpoint until the caller drops the
-    /// answer.
-    pub(crate) fn watch(&self, settings: &Settings, endpoint: &DtlsEndpoint) -> Watched {
-        self.endpoints.watch(settings, endpoint)
+    /// answer. `listener` returns the name of the listener, which a reload may change.
+    pub(crate) fn watch(
+        &self,
+        listener: impl Fn() -> String + Send + Sync + 'static,
+        endpoint: &DtlsEndpoint,
+    ) -> Watched {
+        self.endpoints.watch(Box::new(listener), endpoint)
     }
 
     /// The DTLS associations of all listeners, also those in a handshake.

@@ -12,9 +12,9 @@ use dunlin_pki::LoadedCredential;
 use dunlin_registry::stapler::Stapler;
 
 use crate::acme;
-use crate::config::{CertificateFiles, Fault, ListenerConfig, OwnFiles};
-use crate::route::NamePattern;
-use crate::tls::{REPORT, Stores, in_file, open_to_others};
+use crate::config::{CertificateFiles, Fault, ListenerConfig, NamePattern, OwnFiles};
+use crate::files::{REPORT, open_to_others, unusable};
+use crate::stores::Stores;
 
 /// An identity that a listener presents: a certificate, a credential or a DID.
 #[derive(Clone)]
@@ -120,8 +120,11 @@ pub(crate) fn certificate(
         let what = format!("there is no certificate for {} yet", acme.names.join(", "));
         let advice = "the gateway orders it when it runs, and refuses clients that need it until then";
         warnings.push(files.chain.place.fault(what, advice));
-        let placeholder = acme::placeholder(files, acme, provider);
-        return placeholder.map_err(|error| faults.push(files.chain.place.fault(error, REPORT))).ok();
+        let placeholder = acme::placeholder(acme, provider);
+        let placeholder =
+            placeholder.map_err(|error| faults.push(files.chain.place.fault(error, REPORT))).ok();
+        let name = files.name.as_ref().map(|name| name.value.clone());
+        return placeholder.map(|(leaf, key)| Own::pending(name, leaf, key));
     }
     // Without a file of its own, the key stands beside the certificate.
     let of_key = files.key.as_ref().unwrap_or(&files.chain);
@@ -142,7 +145,7 @@ pub(crate) fn certificate(
         Err(error) => {
             let of_key = files.key.as_ref().filter(|key| key.value == error.file);
             let place = of_key.map_or(&files.chain.place, |key| &key.place);
-            faults.push(in_file(place, &error.file, &error.error));
+            faults.push(unusable(place, &error.file, &error.error));
             None
         }
     }

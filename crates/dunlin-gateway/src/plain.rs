@@ -19,9 +19,9 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Notify, Semaphore, watch};
 use tokio::time::timeout;
 
-use crate::listener::{Phase, reached};
+use crate::context::Shared;
+use crate::life::{Phase, reached};
 use crate::metrics::Limit;
-use crate::service::{Shared, accept_one};
 use crate::throttle::Line;
 
 /// How long a connection may last after it was accepted, or after its latest request. Clients that stay
@@ -73,7 +73,7 @@ pub(crate) async fn run<A: Answers>(
     };
     loop {
         let name = || current().name().to_owned();
-        let accepted = accept_one((&shared, &*hosts), A::UNTIL, &socket, &mut removed, name).await;
+        let accepted = shared.accept(&hosts, A::UNTIL, &socket, &mut removed, name).await;
         let Some((tcp, from)) = accepted else {
             return;
         };

@@ -1,14 +1,11 @@
-//! Listeners with a policy: the engine's configurations for each profile, the memory of clients, and the poll
-//! of policy files.
+//! Listeners with a policy: the engine's configurations for each profile, and the poll of policy files.
 
 use std::collections::HashSet;
 use std::net::IpAddr;
-use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
-use arc_swap::{ArcSwap, ArcSwapOption};
+use arc_swap::ArcSwap;
 use dunlin::crypto::SecureRandom;
 use dunlin::resume::Tickets;
 use dunlin::wire::PskKeyExchangeMode;
@@ -17,165 +14,21 @@ use tokio::sync::watch;
 use tokio::task::{JoinHandle, spawn_blocking};
 use tokio::time::{MissedTickBehavior, interval};
 
+use crate::builder::{Cache, Maker};
 use crate::clock::now_s;
-use crate::config::{Fault, Faults, FileField, ListenerConfig, OwnFiles, RouteConfig, TransportKind};
-use crate::listener::{Phase, reached};
+use crate::config::{Fault, Faults, ListenerConfig, OwnFiles, RouteConfig, TransportKind};
+use crate::context::{self, Shared};
+use crate::files::reason;
+use crate::life::{Phase, reached};
+use crate::memory::{Memory, PolicyFile};
 use crate::own::Own;
 use crate::policy::{
-    AddressTable, Blacklist, Blocked, Client, Demand, Finished, HandshakeTable, Hints, LivePolicy, NftMirror,
-    Offence, Policy, PolicyProfile, PolicyServer, Reload, RetryPolicy, SecurityLevel, Turn, Verdict,
+    Client, Demand, Finished, Hints, Offence, Policy, PolicyProfile, PolicyServer, Reload, RetryPolicy,
+    SecurityLevel, Turn, Verdict,
 };
-use crate::redirect::Redirects;
-use crate::service::{self, Shared};
-use crate::tls::{Cache, Files, Stores, reason};
 
 /// How often the gateway looks whether a policy has changed.
 const POLL: Duration = Duration::from_secs(1);
-
-/// The number of addresses that are remembered for each policy, some 500 bytes each.
-const MAX_ADDRESSES: usize = 65_536;
-
-/// The number of connections whose handshakes are remembered for each policy.
-const MAX_HANDSHAKES: usize = 65_536;
-
-/// How long the handshakes of a connection are remembered, in seconds. They are forgotten earlier when the
-/// connection ends.
-const HANDSHAKES_LIFETIME_S: u64 = 24 * 3600;
-
-/// A gateway's memory of the clients of a policy. It outlives reloads.
-pub(crate) struct Memory {
-    pub(crate) addresses: AddressTable,
-    pub(crate) handshakes: HandshakeTable,
-    pub(crate) redirects: Redirects,
-    blacklist: ArcSwapOption<Blacklist>,
-    /// The blacklist in nftables.
-    kernel: NftMirror,
-    /// Whether a task will bring it to the present blacklist.
-    is_kernel_due: AtomicBool,
-    /// The policy in force. Also the lock of a change.
-    policy: Mutex<Option<Arc<Policy>>>,
-}
-
-impl Default for Memory {
-    fn default() -> Self {
-        Self {
-            addresses: AddressTable::new(MAX_ADDRESSES),
-            handshakes: HandshakeTable::new(MAX_HANDSHAKES, HANDSHAKES_LIFETIME_S),
-            redirects: Redirects::default(),
-            blacklist: ArcSwapOption::empty(),
-            kernel: NftMirror::default(),
-            is_kernel_due: AtomicBool::new(false),
-            policy: Mutex::default(),
-        }
-    }
-}
-
-impl Memory {
-    /// The longest time for which a profile of the policy remembers an address.
-    pub(crate) fn max_address_lifetime_s(&self) -> u64 {
-        let policy = self.policy.lock().unwrap_or_else(PoisonError::into_inner);
-        let profiles = policy.iter().flat_map(|policy| policy.profiles());
-        profiles.map(|profile| profile.address_lifetime_s.into()).max().unwrap_or(0)
-    }
-
-    /// Replaces the blacklist if its limits change.
-    fn replace_blacklist(&self, policy: &Policy) {
-        let limits = policy.blacklist().map(|settings| &settings.limits);
-        let next = match (self.blacklist.load_full(), limits) {
-            (Some(current), Some(limits)) if current.limits() == limits => return,
-            (Some(current), Some(limits)) => Some(Arc::new(current.with_limits(limits.clone()))),
-            (None, limits) => limits.map(|limits| Arc::new(Blacklist::new(limits.clone()))),
-            (Some(_), None) => None,
-        };
-        self.blacklist.store(next);
-    }
-
-    /// Brings the sets of nftables to the present blacklist, in the background.
-    fn tell_kernel(self: &Arc<Self>) {
-        // The task that waits for its turn will see this change.
-        if self.is_kernel_due.swap(true, Ordering::AcqRel) {
-            return;
-        }
-        let memory = self.clone();
-        spawn_blocking(move || {
-            let now_s = now_s();
-            let present = || {
-                memory.is_kernel_due.swap(false, Ordering::AcqRel);
-                let policy = memory.policy.lock().unwrap_or_else(PoisonError::into_inner).clone();
-                let settings = policy.as_ref().and_then(|policy| policy.blacklist());
-                let sets = settings.and_then(|settings| settings.kernel.clone());
-                let list = memory.blacklist.load_full().filter(|_| sets.is_some());
-                (sets, list.map_or(vec![], |list| list.first(usize::MAX, now_s).1))
-            };
-            if let Err(error) = memory.kernel.update(present, now_s) {
-                tracing::error!(%error, "the kernel does not block what the blacklist blocks; correct its sets, or remove other networks with nft");
-            }
-        });
-    }
-
-    /// Puts a policy in force. The blacklist keeps the networks that its limits still block.
-    fn adopt(self: &Arc<Self>, file: &PolicyFile, policy: &Arc<Policy>) {
-        let mut in_force = self.policy.lock().unwrap_or_else(PoisonError::into_inner);
-        if file.is_retired.load(Ordering::Relaxed) {
-            return;
-        }
-        self.replace_blacklist(policy);
-        let file = file.path.display().to_string();
-        let previous = in_force.replace(policy.clone());
-        let has_sets = |policy: &Policy| policy.blacklist().is_some_and(|settings| settings.kernel.is_some());
-        if has_sets(policy) || previous.as_deref().is_some_and(has_sets) {
-            self.tell_kernel();
-        }
-        match previous {
-            Some(previous) => {
-                for change in policy.changes_since(&previous) {
-                    tracing::info!(file, "policy: {change}");
-                }
-            }
-            None => tracing::info!(file, "policy: {}", policy.summary()),
-        }
-    }
-}
-
-/// The file or database of a policy. Listeners with the same policy share it.
-pub(crate) struct PolicyFile {
-    path: PathBuf,
-    live: LivePolicy,
-    memory: Arc<Memory>,
-    /// Whether a reload has opened the file again.
-    is_retired: AtomicBool,
-}
-
-impl PolicyFile {
-    /// Reads the policy that this key of a listener names.
-    ///
-    /// # Errors
-    /// All faults of the policy.
-    pub(crate) fn open(file: &FileField, stores: &Stores) -> Result<Self, Vec<Fault>> {
-        let path = &file.value;
-        if let Err(error) = std::fs::metadata(path) {
-            let what = format!("{}: {error}", path.display());
-            return Err(vec![file.place.fault(what, "name a policy, as docs/policy.md describes it")]);
-        }
-        let live = LivePolicy::open(path).map_err(|faults| faults.iter().cloned().collect::<Vec<_>>())?;
-        Ok(Self { path: path.clone(), live, memory: stores.memory(path), is_retired: AtomicBool::new(false) })
-    }
-
-    /// The policy in force.
-    pub(crate) fn current(&self) -> Arc<Policy> {
-        self.live.current()
-    }
-}
-
-/// Builds the configurations of a listener.
-pub(crate) struct Maker {
-    pub(crate) listener: ListenerConfig,
-    pub(crate) files: Files,
-    pub(crate) tickets: Tickets,
-    pub(crate) cache: Option<Cache>,
-    pub(crate) stores: Arc<Stores>,
-    pub(crate) change: Mutex<()>,
-}
 
 /// The engine's refusal of a profile, and the name of the profile if it is known.
 struct Broken(Option<String>, dunlin::Error);
@@ -187,11 +40,6 @@ impl From<dunlin::Error> for Broken {
 }
 
 impl Maker {
-    /// Waits for other changes of the configurations: by the policy, or by a new certificate.
-    pub(crate) fn change(&self) -> MutexGuard<'_, ()> {
-        self.change.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// The configurations for this policy: for each route, one for each profile.
     ///
     /// # Errors
@@ -376,7 +224,7 @@ impl Policed {
     /// # Errors
     /// Requirements of the policy's profiles that the listener does not meet.
     pub(crate) fn new(file: Arc<PolicyFile>, maker: Maker) -> Result<Self, Vec<Fault>> {
-        let servers = maker.servers(&file.live.current(), &maker.files.own.load())?;
+        let servers = maker.servers(&file.current(), &maker.files.own.load())?;
         Ok(Self { file, maker, servers: ArcSwap::from_pointee(servers) })
     }
 
@@ -412,7 +260,7 @@ impl Policed {
     /// # Errors
     /// Requirements of the policy's profiles that the certificates do not meet.
     pub(crate) fn remake(&self, own: &[Own]) -> Result<(), Vec<Fault>> {
-        let servers = self.maker.servers(&self.file.live.current(), own)?;
+        let servers = self.maker.servers(&self.file.current(), own)?;
         self.servers.store(Arc::new(servers));
         Ok(())
     }
@@ -466,52 +314,22 @@ impl Policed {
         self.maker.stores.provider.random.as_ref()
     }
 
-    pub(crate) fn memory(&self) -> &Arc<Memory> {
-        &self.file.memory
+    /// The file of the policy.
+    pub(crate) const fn file(&self) -> &Arc<PolicyFile> {
+        &self.file
     }
 
-    /// The path of the policy. Listeners with equal paths share the memory of clients.
-    pub(crate) fn path(&self) -> &Path {
-        &self.file.path
-    }
-
-    pub(crate) fn live(&self) -> &LivePolicy {
-        &self.file.live
-    }
-
-    pub(crate) fn blacklist(&self) -> Option<Arc<Blacklist>> {
-        self.file.memory.blacklist.load_full()
-    }
-
-    /// Puts the policy of a configuration in force.
-    pub(crate) fn adopt(&self) {
-        self.file.memory.adopt(&self.file, &self.file.live.current());
-    }
-
-    /// Says that a reload has replaced this listener's configuration.
-    pub(crate) fn retire(&self) {
-        self.file.is_retired.store(true, Ordering::Relaxed);
-    }
-
-    /// The network of this address, if it is on the blacklist.
-    pub(crate) fn blocked(&self, address: IpAddr) -> Option<Blocked> {
-        self.file.memory.blacklist.load().as_ref()?.blocked(address, now_s())
+    pub(crate) fn memory(&self) -> &Memory {
+        self.file.memory()
     }
 
     /// Counts an offence of a client, and blocks its network if there were too many.
     pub(crate) fn report(&self, shared: &Shared, address: IpAddr, offence: Offence) {
-        let now_s = now_s();
-        let blacklist = self.file.memory.blacklist.load();
-        let Some(blocked) = blacklist.as_ref().and_then(|list| list.report(address, offence, now_s)) else {
-            return;
-        };
+        let Some(blocked) = self.file.report(address, offence) else { return };
         let listener = &self.maker.listener.name;
         shared.metrics.network_blocked(listener, offence);
-        let seconds = blocked.until_s.saturating_sub(now_s);
+        let seconds = blocked.until_s.saturating_sub(now_s());
         tracing::warn!(listener, client = %address, seconds, "{blocked}");
-        if self.file.live.current().blacklist().is_some_and(|settings| settings.kernel.is_some()) {
-            self.file.memory.tell_kernel();
-        }
     }
 }
 
@@ -562,7 +380,7 @@ fn poll(shared: &Shared, listeners: &[Arc<Policed>]) {
     let Some(file) = listeners.first().map(|listener| &listener.file) else { return };
     let _changes: Vec<_> = listeners.iter().map(|listener| listener.maker.change()).collect();
     let mut made = vec![];
-    let reload = file.live.poll_with(|policy| {
+    let reload = file.live().poll_with(|policy| {
         let mut faults = vec![];
         for listener in listeners {
             match listener.maker.servers(policy, &listener.maker.files.own.load()) {
@@ -578,8 +396,8 @@ fn poll(shared: &Shared, listeners: &[Arc<Policed>]) {
             for (listener, servers) in listeners.iter().zip(made) {
                 listener.servers.store(servers);
             }
-            file.memory.adopt(file, &policy);
-            service::warn_of(&warnings_of(listeners));
+            file.adopt(&policy);
+            context::warn_of(&warnings_of(listeners));
             shared.changed.send_replace(());
             shared.metrics.policy_reloaded(true);
         }
@@ -587,7 +405,7 @@ fn poll(shared: &Shared, listeners: &[Arc<Policed>]) {
             for fault in faults.iter() {
                 tracing::error!("{fault}");
             }
-            let file = file.path.display().to_string();
+            let file = file.path().display().to_string();
             tracing::error!(file, "policy: not reloaded; the previous one stays in force");
             shared.metrics.policy_reloaded(false);
         }

@@ -1,26 +1,23 @@
 //! The common part of gateways and tunnels: listeners that a reload adds, keeps and removes, the
 //! administrative listener, and an orderly end.
 
-use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use dunlin_tokio::addresses;
 use dunlin_tokio::places::Places;
 use tokio::net::{TcpListener, TcpSocket, TcpStream, UdpSocket};
 use tokio::sync::{MutexGuard, watch};
-use tokio::time::{sleep, timeout};
+use tokio::time::timeout;
 
-use crate::acme::Challenges;
 use crate::config::{AdminConfig, Common, Fault, Faults, Field, Place, TransportKind};
-use crate::listener::{ACCEPT_PAUSE, Phase, Settings, reached};
+use crate::context::{Alive, Listening, Shared, Tasks};
+use crate::life::Phase;
+use crate::memory::PolicyFile;
 use crate::metrics::{Limit, Metrics};
-use crate::nodes::Nodes;
 use crate::sockets::Sockets;
-use crate::throttle::{Line, Throttle};
 use crate::{admin, plain, proxy};
 
 /// How many connections the system keeps until they are accepted, unless it allows fewer
@@ -35,115 +32,6 @@ const END_PATIENCE: Duration = Duration::from_millis(500 + proxy::tcp::CLOSE_PAT
 /// How long the service waits for listeners that freeze their associations: Redis or a slow disk may need
 /// time, and systemd waits 90 s.
 const FREEZE_PATIENCE: Duration = Duration::from_secs(60);
-
-/// The state that all connections share.
-pub(crate) struct Shared {
-    pub(crate) metrics: Metrics,
-    pub(crate) phase: watch::Sender<Phase>,
-    /// The listeners that accept clients.
-    pub(crate) listening: ArcSwap<Vec<Listening>>,
-    /// Names that requests to the administrative listener may have in `Host`.
-    pub(crate) admin_hosts: ArcSwap<Vec<String>>,
-    /// Sent when configurations of the engine have changed, by a reload or a policy.
-    pub(crate) changed: watch::Sender<()>,
-    /// Other gateways that serve the same clients.
-    pub(crate) nodes: OnceLock<Arc<Nodes>>,
-    /// The log lines of refused and failed clients.
-    pub(crate) lines: Throttle,
-    /// The gateway's answers to authorities that validate its names.
-    pub(crate) challenges: Challenges,
-    /// The places of listeners by their names. The sockets of a listener share them.
-    places: Mutex<HashMap<String, Arc<Places>>>,
-    /// Listeners and connections whose tasks have not ended.
-    tasks: watch::Sender<Tasks>,
-}
-
-/// The tasks that have not ended.
-#[derive(Clone, Copy, Debug, Default)]
-struct Tasks {
-    /// Tasks that may end by themselves while the service drains.
-    ordinary: usize,
-    /// Tasks that go on until the service ends all connections, and freezes theirs.
-    freezable: usize,
-}
-
-/// A task of the service, counted until the value is dropped.
-pub(crate) struct Alive {
-    shared: Arc<Shared>,
-    is_freezable: bool,
-}
-
-impl Drop for Alive {
-    fn drop(&mut self) {
-        self.shared.tasks.send_modify(|tasks| {
-            let count = tasks.of(self.is_freezable);
-            *count = count.saturating_sub(1);
-        });
-    }
-}
-
-impl Tasks {
-    const fn of(&mut self, is_freezable: bool) -> &mut usize {
-        match is_freezable {
-            true => &mut self.freezable,
-            false => &mut self.ordinary,
-        }
-    }
-}
-
-impl Shared {
-    pub(crate) fn new(metrics: Metrics) -> Self {
-        Self {
-            metrics,
-            phase: watch::Sender::new(Phase::Running),
-            listening: ArcSwap::default(),
-            admin_hosts: ArcSwap::default(),
-            changed: watch::Sender::new(()),
-            nodes: OnceLock::new(),
-            lines: Throttle::default(),
-            challenges: Challenges::default(),
-            places: Mutex::default(),
-            tasks: watch::Sender::new(Tasks::default()),
-        }
-    }
-
-    /// Counts a task. If it is freezable, a service that drains does not wait for its end.
-    pub(crate) fn alive(self: &Arc<Self>, is_freezable: bool) -> Alive {
-        self.tasks.send_modify(|tasks| *tasks.of(is_freezable) += 1);
-        Alive { shared: self.clone(), is_freezable }
-    }
-
-    /// Counts a client that has reached a limit. The log tells of each limit at most once a minute.
-    pub(crate) fn reached_limit(&self, listener: &str, client: SocketAddr, limit: Limit) {
-        self.metrics.limit_reached(listener, limit);
-        if let Some(Line { left_out }) = self.lines.limit(listener, limit.name(), Instant::now()) {
-            tracing::warn!(listener, %client, limit = limit.name(), left_out, "limit reached");
-        }
-    }
-
-    /// The places of the listener with this name.
-    fn places_of(&self, listener: &str) -> Arc<Places> {
-        let mut places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
-        places.entry(listener.to_owned()).or_default().clone()
-    }
-
-    /// The port of the listener with this name.
-    pub(crate) fn port_of(&self, listener: &str) -> Option<u16> {
-        let listening = self.listening.load();
-        listening.iter().find(|other| other.name == listener).map(|other| other.address.port())
-    }
-}
-
-/// A listener as others see it.
-pub(crate) struct Listening {
-    pub(crate) name: String,
-    pub(crate) transport: TransportKind,
-    pub(crate) address: SocketAddr,
-    /// The most simultaneous connections.
-    pub(crate) max_connections: usize,
-    /// The settings of a gateway's listener.
-    pub(crate) settings: Option<Settings>,
-}
 
 /// The socket of a listener.
 pub(crate) enum Socket {
@@ -176,8 +64,10 @@ pub(crate) trait Serve: Send + Sync + Sized + 'static {
     fn freezes(&self) -> bool {
         false
     }
-    /// The settings of a gateway, for its status; `None` for a tunnel.
-    fn of_gateway(settings: &Arc<ArcSwap<Self>>) -> Option<Settings>;
+    /// The policy that chooses the profiles of its clients, if it has one.
+    fn policy(&self) -> Option<Arc<PolicyFile>> {
+        None
+    }
     /// Accepts clients until the service stops or `removed` becomes true. A reload replaces `settings`.
     fn serve(
         shared: Arc<Shared>,
@@ -200,9 +90,7 @@ pub(crate) async fn accept<L: Serve, F>(
 {
     let places = shared.places_of(settings.load().name());
     let name = || settings.load().name().to_owned();
-    while let Some((tcp, from)) =
-        accept_one((&shared, &*places), Phase::Draining, &socket, &mut removed, name).await
-    {
+    while let Some((tcp, from)) = shared.accept(&places, Phase::Draining, &socket, &mut removed, name).await {
         let live = settings.load_full();
         if live.refuses(&shared, from) {
             continue;
@@ -210,39 +98,6 @@ pub(crate) async fn accept<L: Serve, F>(
         let serving = client(shared.clone(), live.clone(), places.clone(), tcp, from);
         let alive = shared.alive(false);
         tokio::spawn(counted(alive, live, from, Box::pin(serving)));
-    }
-}
-
-/// Accepts the next client of a listener over TCP. `None` in the phase `until`, or once `removed` is true.
-/// `name` is the listener's. Without open files, a handshake gives way, and the listener pauses.
-pub(crate) async fn accept_one(
-    (shared, places): (&Shared, &Places),
-    until: Phase,
-    socket: &TcpListener,
-    removed: &mut watch::Receiver<bool>,
-    name: impl Fn() -> String,
-) -> Option<(TcpStream, SocketAddr)> {
-    let phases = shared.phase.subscribe();
-    loop {
-        let accepted = tokio::select! {
-            accepted = socket.accept() => accepted,
-            () = reached(&phases, until) => return None,
-            _ = removed.wait_for(|removed| *removed) => return None,
-        };
-        match accepted {
-            // A socket for both families shows IPv4 clients in IPv6.
-            Ok((tcp, from)) => return Some((tcp, addresses::plain(from))),
-            Err(error) => {
-                let (listener, limit) = (name(), Limit::OpenFiles);
-                shared.metrics.limit_reached(&listener, limit);
-                if let Some(Line { left_out }) = shared.lines.limit(&listener, limit.name(), Instant::now()) {
-                    let advice = "raise the limit on open files, lower limits.connections, or free memory";
-                    tracing::error!(listener, %error, left_out, "a connection was not accepted; {advice}");
-                }
-                places.relieve();
-                sleep(ACCEPT_PAUSE).await;
-            }
-        }
     }
 }
 
@@ -340,13 +195,6 @@ pub(crate) async fn off_thread<T: Send + 'static>(
 ) -> Result<T, Faults> {
     let aborted = |_| Err(Faults::one(Fault::elsewhere("reading the files was aborted", "start again")));
     tokio::task::spawn_blocking(read).await.unwrap_or_else(aborted)
-}
-
-/// Logs problems with which the service can go on.
-pub(crate) fn warn_of(warnings: &[Fault]) {
-    for warning in warnings {
-        tracing::warn!("{warning}");
-    }
 }
 
 /// The administrative listener.
@@ -469,12 +317,15 @@ impl<L: Serve> Service<L> {
                 }
             }
         }
-        let listening = next.iter().map(|listener: &Running<L>| Listening {
-            name: listener.name.clone(),
-            transport: listener.transport,
-            address: listener.local,
-            max_connections: listener.settings.load().max_connections(),
-            settings: L::of_gateway(&listener.settings),
+        let listening = next.iter().map(|listener: &Running<L>| {
+            let settings = listener.settings.load();
+            Listening {
+                name: listener.name.clone(),
+                transport: listener.transport,
+                address: listener.local,
+                max_connections: settings.max_connections(),
+                policy: settings.policy(),
+            }
         });
         self.shared.listening.store(Arc::new(listening.collect()));
         for removed in std::mem::replace(&mut *running, next) {

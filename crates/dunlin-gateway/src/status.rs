@@ -6,11 +6,11 @@ use serde::Serialize;
 
 use crate::clock::now_s;
 use crate::config::{Faults, TransportKind};
+use crate::context::Shared;
 use crate::identity;
+use crate::memory::PolicyFile;
 use crate::metrics::{self, MAX_FAULTS, Reloaded};
-use crate::policed::Policed;
 use crate::policy::{Handshakes, Offence, Version};
-use crate::service::Shared;
 
 /// The most entries of a table that `/status` shows: a dashboard asks every second.
 const MAX_SHOWN: usize = 100;
@@ -103,11 +103,10 @@ pub(crate) fn json(shared: &Shared) -> Result<String, serde_json::Error> {
             TransportKind::Tls => "tls",
             TransportKind::Dtls => "dtls",
         };
-        let live = listener.settings.as_ref().map(|settings| settings.load_full());
-        let policy = live.as_ref().and_then(|live| live.tls.policed()).map(|policed| {
-            let file = policed.path().display().to_string();
-            if policies.iter().all(|policy| policy.file != file) {
-                policies.push(Policy::of(policed, &file));
+        let policy = listener.policy.as_ref().map(|policy| {
+            let file = policy.path().display().to_string();
+            if policies.iter().all(|other| other.file != file) {
+                policies.push(Policy::of(policy, &file));
             }
             file
         });
@@ -134,11 +133,11 @@ pub(crate) fn json(shared: &Shared) -> Result<String, serde_json::Error> {
 }
 
 impl Policy {
-    fn of(policed: &Policed, file: &str) -> Self {
-        let Version { since_s, sha256 } = policed.live().version();
-        let faults = policed.live().faults();
+    fn of(policy: &PolicyFile, file: &str) -> Self {
+        let Version { since_s, sha256 } = policy.live().version();
+        let faults = policy.live().faults();
         let faults = faults.iter().flat_map(Faults::iter).take(MAX_FAULTS).map(ToString::to_string);
-        let blocked = policed.blacklist().map(|blacklist| blacklist.first(MAX_SHOWN, now_s()));
+        let blocked = policy.blacklist().map(|blacklist| blacklist.first(MAX_SHOWN, now_s()));
         let networks = blocked.iter().flat_map(|(_, first)| first).map(|blocked| Blocked {
             network: blocked.network.to_string(),
             offence: match blocked.offence {
@@ -147,7 +146,7 @@ impl Policy {
             },
             until: blocked.until_s,
         });
-        let (handshakes, latest) = policed.memory().handshakes.latest(MAX_SHOWN, now_s());
+        let (handshakes, latest) = policy.memory().handshakes.latest(MAX_SHOWN, now_s());
         let handshake = |(client, of): (SocketAddr, Handshakes)| {
             let Handshakes { begun, is_served, client: identity, profile, rule, until_s: until } = of;
             Handshake { client, begun, is_served, identity, profile, rule, until }
@@ -156,12 +155,12 @@ impl Policy {
             file: file.to_owned(),
             sha256: sha256.map(|sum| identity::hex(&sum)),
             since: since_s,
-            summary: policed.live().current().summary(),
+            summary: policy.live().current().summary(),
             faults: faults.collect(),
             blocked: blocked.as_ref().map(|(count, _)| *count),
             blacklist: networks.collect(),
             handshakes,
-            addresses: policed.memory().addresses.len(),
+            addresses: policy.memory().addresses.len(),
             latest_handshakes: latest.into_iter().map(handshake).collect(),
         }
     }

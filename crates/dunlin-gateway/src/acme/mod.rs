@@ -1,112 +1,75 @@
-//! Certificates that the gateway orders and renews by ACME (RFC 8555), with the crate `instant-acme` over the
-//! gateway's own HTTP client.
-//!
-//! Each certificate has a task. It puts the certificate in its file in force, and orders a new certificate
-//! when the file is missing or due. The file is the only state: a task of another gateway may have written
-//! it. A reload ends all tasks and starts new ones, which order at once if a certificate is due.
+//! Certificates by ACME (RFC 8555), with the crate `instant-acme` over the gateway's own HTTP client: orders,
+//! the answers to challenges, and the directory that gateways share.
 
 mod challenge;
 mod files;
 mod http;
 mod order;
 
-use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime};
 
-use dunlin::Side;
-use dunlin::auth::X509Trust;
-use dunlin::crypto::CryptoProvider;
+use dunlin::crypto::{CryptoProvider, SigningKey};
 use dunlin::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
-use dunlin_pki::{CertificateInfo, KeyPair, KeyType, LoadedCredential};
+use dunlin_pki::{KeyPair, KeyType};
 use rcgen::{CertificateParams, CustomExtension, DistinguishedName};
-use tokio::task::{JoinHandle, spawn_blocking};
-use tokio::time::sleep;
 
-pub(crate) use challenge::Challenges;
-use challenge::Places;
-use files::Home;
+pub(crate) use challenge::{Challenges, Places};
+pub(crate) use files::{Home, read, write};
 use http::AcmeHttp;
-use order::Failure;
+pub(crate) use order::{Failure, order, renewal_window};
 
-use crate::config::{AcmeConfig, CertificateFiles, Fault, ListenerConfig};
-use crate::listener::{Live, Phase, reached};
-use crate::own::Own;
-use crate::service::Shared;
-use crate::tls;
-
-/// How often a task looks at its file, which another gateway may have written.
-const LOOK: Duration = Duration::from_secs(60);
-
-/// How often a task asks for the lock while another gateway orders.
-const LOCK_PAUSE: Duration = Duration::from_secs(1);
-
-/// The pause after a failure, which doubles with each further one. Let's Encrypt allows five failures an
-/// hour.
-const FIRST_RETRY: Duration = Duration::from_secs(60);
-
-/// The longest pause after failures.
-const MAX_RETRY: Duration = Duration::from_secs(6 * 3600);
-
-/// How long an answer about the time of renewal holds: at least, and at most.
-const RENEWAL_INFO: [Duration; 2] = [Duration::from_secs(60), Duration::from_secs(24 * 3600)];
-
-/// When the gateway asks again an authority that does not tell the time of renewal.
-const NO_RENEWAL_INFO: Duration = Duration::from_secs(6 * 3600);
+use crate::config::{AcmeConfig, Fault, ListenerConfig};
+use crate::https;
 
 /// A certificate by ACME of a listener.
 pub(crate) struct Managed {
     /// Its number among the listener's certificates.
-    at: usize,
-    config: AcmeConfig,
-    home: Home,
-    http: AcmeHttp,
+    pub(crate) at: usize,
+    pub(crate) config: AcmeConfig,
+    pub(crate) home: Home,
+    pub(crate) http: AcmeHttp,
 }
 
-/// The certificates by ACME of this listener. It opens no connection.
-pub(crate) fn managed(
-    listener: &ListenerConfig,
-    provider: &Arc<CryptoProvider>,
-    faults: &mut Vec<Fault>,
-) -> Vec<Managed> {
-    let mut all = vec![];
-    for (at, files) in listener.certificates.iter().enumerate() {
-        let Some(config) = files.acme() else { continue };
-        let store = &config.store;
-        if store.value.exists() && !store.value.is_dir() {
-            let what = format!("{}: it is no directory", store.value.display());
-            faults.push(store.place.fault(what, "name a directory; the gateway makes a missing one"));
-            continue;
-        }
-        let trust = match config.ca.is_empty() {
-            true => system_anchors().or_else(|| {
-                let what =
-                    "this machine has no certificates of authorities that the directory's TLS could lead to";
-                faults.push(config.place.fault(what, "give ca, or install ca-certificates"));
-                None
-            }),
-            false => tls::trust([&config.ca, &[], &[]], faults).x509,
-        };
-        let Some(trust) = trust else { continue };
-        match AcmeHttp::new(provider, trust) {
-            Ok(http) => {
-                all.push(Managed { at, config: config.clone(), home: Home::new(config.home()), http });
+impl Managed {
+    /// The certificates by ACME of this listener. It opens no connection.
+    pub(crate) fn of(
+        listener: &ListenerConfig,
+        provider: &Arc<CryptoProvider>,
+        faults: &mut Vec<Fault>,
+    ) -> Vec<Self> {
+        let mut all = vec![];
+        for (at, files) in listener.certificates.iter().enumerate() {
+            let Some(config) = files.acme() else { continue };
+            let store = &config.store;
+            if store.value.exists() && !store.value.is_dir() {
+                let what = format!("{}: it is no directory", store.value.display());
+                faults.push(store.place.fault(what, "name a directory; the gateway makes a missing one"));
+                continue;
             }
-            Err(error) => faults.push(config.place.fault(error.to_string(), "report this error")),
+            let trust = match config.ca.is_empty() {
+                true => https::system_anchors().or_else(|| {
+                    let what =
+                        "this machine has no certificates of authorities that the directory's TLS could lead to";
+                    faults.push(config.place.fault(what, "give ca, or install ca-certificates"));
+                    None
+                }),
+                false => crate::files::trust([&config.ca, &[], &[]], faults).x509,
+            };
+            let Some(trust) = trust else { continue };
+            match AcmeHttp::new(provider, trust) {
+                Ok(http) => {
+                    all.push(Self { at, config: config.clone(), home: Home::new(config.home()), http });
+                }
+                Err(error) => faults.push(config.place.fault(error.to_string(), "report this error")),
+            }
         }
+        all
     }
-    all
-}
 
-/// The authorities that this machine trusts. Unusable ones among the many are ignored.
-pub(crate) fn system_anchors() -> Option<X509Trust> {
-    let mut all = vec![];
-    for certificate in rustls_native_certs::load_native_certs().certs {
-        if let Ok(X509Trust::Anchors(anchors)) = X509Trust::anchors([certificate]) {
-            all.extend(anchors);
-        }
+    /// The first name, which stands for the certificate in the log and the metrics.
+    pub(crate) fn name(&self) -> &str {
+        self.config.names.first().map_or("", |name| name)
     }
-    (!all.is_empty()).then_some(X509Trust::Anchors(all))
 }
 
 /// A self-signed certificate and its key.
@@ -129,16 +92,15 @@ fn self_signed(
     Ok((certificate.der().clone(), pair))
 }
 
-/// A placeholder for a certificate until the first order succeeds. The gateway checks the configurations with
-/// it; no client gets it.
+/// A placeholder for a certificate until the first order succeeds, with its key. The gateway checks the
+/// configurations with it; no client gets it.
 ///
 /// # Errors
 /// The cryptographic library fails.
 pub(crate) fn placeholder(
-    files: &CertificateFiles,
     acme: &AcmeConfig,
     provider: &CryptoProvider,
-) -> Result<Own, String> {
+) -> Result<(CertificateDer<'static>, Arc<dyn SigningKey>), String> {
     let key_type = match acme.key_type {
         // Longer keys would only take longer.
         KeyType::Rsa3072 | KeyType::Rsa4096 => KeyType::Rsa2048,
@@ -146,251 +108,5 @@ pub(crate) fn placeholder(
     };
     let (certificate, pair) = self_signed(acme.names.clone(), key_type, vec![])?;
     let key = pair.signing_key(provider).map_err(|error| error.to_string())?;
-    let name = files.name.as_ref().map(|name| name.value.clone());
-    Ok(Own::pending(name, certificate, key))
-}
-
-/// Starts the tasks of these listeners, and lets the gateway answer the challenges of their authorities.
-pub(crate) fn follow(shared: &Arc<Shared>, listeners: &[Arc<Live>]) -> Vec<JoinHandle<()>> {
-    let mut places = Places::default();
-    for managed in listeners.iter().flat_map(|live| &live.acme) {
-        if !places.homes.contains(&managed.home) {
-            places.homes.push(managed.home.clone());
-        }
-        places.names.extend(managed.config.names.iter().map(|name| name.to_ascii_lowercase()));
-    }
-    shared.challenges.replace(places);
-    let tasks = listeners.iter().flat_map(|live| (0..live.acme.len()).map(|number| (live.clone(), number)));
-    tasks
-        .map(|(live, number)| {
-            let shared = shared.clone();
-            tokio::spawn(async move {
-                let phases = shared.phase.subscribe();
-                let mut keeper = Keeper { shared, live, number, failures: 0, retry: None, window: None };
-                tokio::select! {
-                    () = keeper.run() => {}
-                    () = reached(&phases, Phase::Draining) => {}
-                }
-            })
-        })
-        .collect()
-}
-
-/// The certificate in a file.
-struct Stored {
-    own: Own,
-    info: CertificateInfo,
-}
-
-impl Stored {
-    /// Reads the certificate and its key.
-    fn read(path: &Path, name: Option<String>, provider: &CryptoProvider) -> Result<Option<Self>, Failure> {
-        let failed = || path.display().to_string();
-        let Some(content) = files::read(path).map_err(|error| Failure::new(failed(), error))? else {
-            return Ok(None);
-        };
-        Self::parse(&content, name, provider).map(Some).map_err(|error| Failure::new(failed(), error))
-    }
-
-    fn parse(pem: &[u8], name: Option<String>, provider: &CryptoProvider) -> Result<Self, String> {
-        let loaded = LoadedCredential::from_pem(pem, pem, Side::Server, SystemTime::now(), provider);
-        let loaded = loaded.map_err(|fault| fault.error().to_string())?;
-        let own = Own::new(name, loaded);
-        let leaf = own.leaf().ok_or("no certificate in it")?;
-        let info = CertificateInfo::from_der(leaf).map_err(|error| error.to_string())?;
-        Ok(Self { own, info })
-    }
-
-    /// Whether it is for these names and no others.
-    fn is_for(&self, names: &[String]) -> bool {
-        let own: Vec<_> = self.info.names.iter().filter_map(|name| name.strip_prefix("DNS:")).collect();
-        own.len() == names.len()
-            && names.iter().all(|name| own.iter().any(|own| own.eq_ignore_ascii_case(name)))
-    }
-
-    fn lifetime(&self) -> Duration {
-        self.info.not_after.duration_since(self.info.not_before).unwrap_or_default()
-    }
-
-    /// When two thirds of its lifetime have passed.
-    fn two_thirds(&self) -> SystemTime {
-        self.info.not_before + self.lifetime() * 2 / 3
-    }
-}
-
-/// When an authority wants a certificate to be renewed.
-struct Window {
-    /// The certificate.
-    sha256: String,
-    /// A moment in the authority's window; `None` if it does not say.
-    at: Option<SystemTime>,
-    /// When to ask again.
-    again: Instant,
-}
-
-/// The task of a certificate.
-struct Keeper {
-    shared: Arc<Shared>,
-    live: Arc<Live>,
-    /// The number of the certificate in [`Live::acme`].
-    number: usize,
-    /// Failures since the last success.
-    failures: u32,
-    /// No order before this.
-    retry: Option<Instant>,
-    window: Option<Window>,
-}
-
-impl Keeper {
-    async fn run(&mut self) {
-        while let Some(managed) = self.live.clone().acme.get(self.number) {
-            let pause = match self.step(managed).await {
-                Ok(pause) => pause,
-                Err(failure) => self.failed(managed, &failure),
-            };
-            sleep(pause).await;
-        }
-    }
-
-    /// Counts and logs a failure. Returns the pause after it.
-    fn failed(&mut self, managed: &Managed, failure: &Failure) -> Duration {
-        let pause = FIRST_RETRY.saturating_mul(1 << self.failures.min(16)).min(MAX_RETRY);
-        self.failures = self.failures.saturating_add(1);
-        self.retry = Some(Instant::now() + pause);
-        let (listener, certificate) = (&self.live.config.name, managed.name());
-        self.shared.metrics.acme_ordered(listener, certificate, false);
-        let (directory, retry_s) = (&managed.config.directory, pause.as_secs());
-        tracing::error!(listener, certificate, directory, retry_s, "no new certificate by ACME: {failure}");
-        pause.min(LOOK)
-    }
-
-    /// Takes the next step that is due. Returns the pause after it.
-    async fn step(&mut self, managed: &Managed) -> Result<Duration, Failure> {
-        let stored = self.look(managed).await?;
-        if let Some(pause) = self.pause(managed, stored.as_ref()).await {
-            return Ok(pause);
-        }
-        if let Some(left) = self.retry.and_then(|retry| retry.checked_duration_since(Instant::now())) {
-            return Ok(left.min(LOOK));
-        }
-        let home = managed.home.clone();
-        let locked = spawn_blocking(move || home.create().and_then(|()| home.lock())).await;
-        let locked = locked.map_err(Failure::of("the store cannot be used"))?;
-        let store = managed.config.store.value.display().to_string();
-        let Some(lock) = locked.map_err(Failure::of(&store))? else { return Ok(LOCK_PAUSE) };
-        // Another gateway may have ordered in the meantime.
-        let stored = self.look(managed).await?;
-        if let Some(pause) = self.pause(managed, stored.as_ref()).await {
-            return Ok(pause);
-        }
-        let lifetime = self.order(managed).await?;
-        drop(lock);
-        // An authority that wants each new certificate to be renewed at once gets no order at once.
-        (self.failures, self.retry) = (0, Some(Instant::now() + FIRST_RETRY.min(lifetime / 6)));
-        Ok(Duration::ZERO)
-    }
-
-    /// Orders a certificate, writes it to its file, and puts it in force. Returns its lifetime.
-    async fn order(&self, managed: &Managed) -> Result<Duration, Failure> {
-        let (listener, certificate) = (&self.live.config.name, managed.name());
-        tracing::info!(listener, certificate, directory = managed.config.directory, "ordering a certificate");
-        let pem = order::order(&managed.config, &managed.home, &managed.http).await?;
-        let (path, name, provider) =
-            (managed.config.file(), self.policy_name(managed), self.live.tls.provider());
-        let names = managed.config.names.clone();
-        let written = spawn_blocking(move || {
-            let bad = |why: String| Failure::new("the authority's certificate cannot be used", why);
-            let stored = Stored::parse(pem.as_bytes(), name, &provider).map_err(bad)?;
-            // The certificate in the file is better than a wrong one.
-            if !stored.is_for(&names) {
-                return Err(bad("it is not for the names of the order".to_owned()));
-            }
-            let failed = Failure::of("the certificate cannot be written");
-            files::write(&path, pem.as_bytes()).map_err(failed)?;
-            Ok(stored)
-        });
-        let stored = written.await.unwrap_or_else(|error| Err(Failure::new("writing", error)))?;
-        self.put_in_force(managed, &stored).await?;
-        if stored.two_thirds() <= SystemTime::now() {
-            return Err(Failure::new("the authority's certificate", "it is due for renewal already"));
-        }
-        self.shared.metrics.acme_ordered(listener, certificate, true);
-        Ok(stored.lifetime())
-    }
-
-    fn policy_name(&self, managed: &Managed) -> Option<String> {
-        let files = self.live.config.certificates.get(managed.at)?;
-        files.name().map(|name| name.value.clone())
-    }
-
-    /// Reads the certificate's file, and puts its content in force.
-    async fn look(&self, managed: &Managed) -> Result<Option<Stored>, Failure> {
-        let (path, name, provider) =
-            (managed.config.file(), self.policy_name(managed), self.live.tls.provider());
-        let read = spawn_blocking(move || Stored::read(&path, name, &provider)).await;
-        let stored = read.unwrap_or_else(|error| Err(Failure::new("reading", error)))?;
-        if let Some(stored) = &stored {
-            self.put_in_force(managed, stored).await?;
-        }
-        Ok(stored)
-    }
-
-    /// Uses this certificate for new connections, unless they have it already.
-    async fn put_in_force(&self, managed: &Managed, stored: &Stored) -> Result<(), Failure> {
-        let (listener, certificate) = (&self.live.config.name, managed.name());
-        let metrics = &self.shared.metrics;
-        if self.live.tls.is_in_force(managed.at, &stored.own) {
-            metrics.acme_expiry(listener, certificate, stored.info.not_after);
-            return Ok(());
-        }
-        let (live, at, own) = (self.live.clone(), managed.at, stored.own.clone());
-        let made = spawn_blocking(move || live.tls.renew(at, own)).await;
-        let made = made.map_err(Failure::of("the listener cannot use the certificate"))?;
-        made.map_err(Failure::of("the listener cannot use the certificate"))?;
-        self.shared.changed.send_replace(());
-        metrics.acme_expiry(listener, certificate, stored.info.not_after);
-        let not_after = dunlin_pki::format_time(stored.info.not_after);
-        tracing::info!(listener, certificate, not_after, "certificate in force");
-        Ok(())
-    }
-
-    /// The pause until the certificate is due, at most [`LOOK`]. `None` if it is.
-    async fn pause(&mut self, managed: &Managed, stored: Option<&Stored>) -> Option<Duration> {
-        let stored = stored.filter(|stored| stored.is_for(&managed.config.names))?;
-        let left = self.due(managed, stored).await.duration_since(SystemTime::now()).ok()?;
-        (!left.is_zero()).then(|| left.min(LOOK))
-    }
-
-    /// When this certificate is due: when its authority says, or after two thirds of its lifetime.
-    async fn due(&mut self, managed: &Managed, stored: &Stored) -> SystemTime {
-        let is_known = |window: &Window| window.sha256 == stored.info.sha256 && window.again > Instant::now();
-        if !self.window.as_ref().is_some_and(is_known) {
-            let said = order::renewal_window(&managed.home, &managed.http, &stored.own).await;
-            let (at, again) = match said {
-                // RFC 9773 §4.2: a moment in the window, at random.
-                Some(([start, end], again)) => {
-                    let [least, most] = RENEWAL_INFO;
-                    let mut share = [0];
-                    // Without randomness it is the beginning.
-                    let _ = self.live.tls.provider().random.fill(&mut share);
-                    let at = start + end.duration_since(start).unwrap_or_default() * share[0].into() / 256;
-                    (Some(at), again.clamp(least, most))
-                }
-                None => (None, NO_RENEWAL_INFO),
-            };
-            let sha256 = stored.info.sha256.clone();
-            self.window = Some(Window { sha256, at, again: Instant::now() + again });
-        }
-        let two_thirds = stored.two_thirds();
-        // An authority that postpones the renewal to the last moment leaves no time for a failure.
-        let latest = two_thirds + stored.info.not_after.duration_since(two_thirds).unwrap_or_default() / 2;
-        self.window.as_ref().and_then(|window| window.at).unwrap_or(two_thirds).min(latest)
-    }
-}
-
-impl Managed {
-    /// The first name, which stands for the certificate in the log and the metrics.
-    fn name(&self) -> &str {
-        self.config.names.first().map_or("", |name| name)
-    }
+    Ok((certificate, key))
 }

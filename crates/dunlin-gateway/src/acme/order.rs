@@ -18,7 +18,6 @@ use zeroize::Zeroizing;
 use super::files::{Answer, Home, Key};
 use super::http::AcmeHttp;
 use crate::config::{AcmeChallenge, AcmeConfig};
-use crate::own::Own;
 
 /// How long the gateway waits for an authority: first for the validation of all names, then for the
 /// certificate.
@@ -245,11 +244,11 @@ async fn request(config: &AcmeConfig) -> Result<(Zeroizing<String>, Vec<u8>), Fa
 pub(crate) async fn renewal_window(
     home: &Home,
     http: &AcmeHttp,
-    own: &Own,
+    leaf: &CertificateDer<'_>,
 ) -> Option<([SystemTime; 2], Duration)> {
     let account = account(home, http).await.ok()??;
     let (RenewalInfo { suggested_window, .. }, again) =
-        account.renewal_info(&certificate_id(own.leaf()?)?).await.ok()?;
+        account.renewal_info(&certificate_id(leaf)?).await.ok()?;
     Some(([suggested_window.start, suggested_window.end].map(SystemTime::from), again))
 }
 

@@ -1,8 +1,6 @@
 //! The table `[listener.certificate.acme]`: a certificate that the gateway orders and renews by itself (RFC
 //! 8555).
 
-use std::cell::RefCell;
-use std::collections::HashMap;
 use std::net::IpAddr;
 use std::path::PathBuf;
 
@@ -10,8 +8,7 @@ use dunlin_pki::KeyType;
 use hyper::Uri;
 use toml::de::DeValue;
 
-use super::{Fault, Field, FileField, Kind, ListenerConfig, OwnFiles, Place, Section, TransportKind};
-use crate::route::NamePattern;
+use super::{Field, FileField, Kind, NamePattern, Place, Section};
 
 const DIRECTORY: Kind = Kind {
     name: "the URL of an ACME directory",
@@ -161,38 +158,5 @@ impl AcmeConfig {
         // A name has at most 253 bytes, and a file name 255.
         let first: String = first.chars().take(200).collect();
         self.home().join(format!("{first}.{}.pem", self.key_type))
-    }
-}
-
-/// Checks that the listeners meet the requirements of certificates by ACME.
-pub(super) fn check_together(listeners: &[ListenerConfig], faults: &RefCell<Vec<Fault>>) {
-    let mut files: HashMap<PathBuf, &AcmeConfig> = HashMap::new();
-    let has_tls = listeners.iter().any(|listener| listener.transport == TransportKind::Tls);
-    let has_http = listeners.iter().any(|listener| listener.redirect.is_some());
-    let all = listeners.iter().flat_map(|listener| {
-        let acme = listener.certificates.iter().filter_map(OwnFiles::acme);
-        acme.map(move |acme| (listener, acme))
-    });
-    for (listener, acme) in all {
-        let fault = |what: String, advice: &str| faults.borrow_mut().push(acme.place.fault(what, advice));
-        if listener.raw_public_key {
-            let what = "each renewal changes the key, but raw_public_key is for clients that know the key";
-            fault(what.to_owned(), "leave raw_public_key out, or give chain and key instead of acme");
-        }
-        let (is_possible, needs) = match acme.challenge {
-            AcmeChallenge::TlsAlpn01 => (has_tls, "a listener with transport = \"tls\""),
-            AcmeChallenge::Http01 => (has_http, "a listener with a table [listener.redirect]"),
-        };
-        if !is_possible {
-            let what = format!("the authority's challenge {} needs {needs}", acme.challenge.name());
-            fault(what, "add one, or change challenge");
-        }
-        match files.insert(acme.file(), acme) {
-            Some(other) if other.names != acme.names => {
-                let what = format!("{} also names this certificate first, with other names", other.place);
-                fault(what, "give the two stores of their own, or the same names");
-            }
-            _ => {}
-        }
     }
 }

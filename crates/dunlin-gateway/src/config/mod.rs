@@ -1,17 +1,26 @@
 //! The configuration: TOML files, read and checked as a whole, with all faults at once.
 //!
 //! [`Config::load`] reads a file, or all `*.toml` files of a directory in the order of their names. Keys and
-//! certificates are read when a gateway starts or reloads ([`crate::Gateway`]). If the configuration has a
-//! fault, `load` reads them itself, to report both kinds at once.
+//! certificates are read when a gateway starts or reloads. If the configuration has a fault, `load` reads
+//! them itself, to report both kinds at once.
 
 mod acme;
+mod cache;
 mod certificate;
+mod clients;
+mod credentials;
 mod frozen;
+mod limits;
 mod listener;
+mod name;
 mod nodes;
 mod redirect;
+mod registry;
+mod route;
 mod shared;
 mod store;
+mod together;
+mod transport;
 
 use std::cell::RefCell;
 use std::net::SocketAddr;
@@ -20,26 +29,31 @@ use std::time::Duration;
 
 use dunlin_store::text;
 
-use crate::Gateway;
-pub use crate::credentials::{CredentialTrust, OwnCredential};
 pub use crate::document::{Fault, Faults, Field, FileField, Place};
 pub(crate) use crate::document::{Kind, Section, Source};
-pub use crate::lookups::RegistryConfig;
 pub use acme::{AcmeChallenge, AcmeConfig};
+pub use cache::CacheConfig;
+pub(crate) use cache::cache;
 pub use certificate::{CertificateFiles, OwnFiles};
 pub(crate) use certificate::{certificate, check_names};
+pub use clients::{ClientsConfig, Verify};
+pub use credentials::{CredentialTrust, OwnCredential};
 use dunlin_tokio::addresses;
 pub use frozen::FrozenConfig;
-pub(crate) use listener::{
-    ADDRESS, alpn, cache, check_unique, host_and_port, host_of, named, of_admin, versions,
-};
-pub use listener::{
-    CacheConfig, ClientsConfig, Limits, ListenerConfig, MqttConfig, RouteConfig, RouteProtocol,
-    TransportKind, UserName, Verify, Versions,
-};
+pub use limits::Limits;
+pub use listener::ListenerConfig;
+pub(crate) use listener::named;
+pub use name::NamePattern;
 pub use nodes::{NodeConfig, NodesConfig};
 pub use redirect::{Join, RedirectConfig};
+pub(crate) use registry::REGISTRY_KEY;
+pub use registry::RegistryConfig;
+pub use route::{MqttConfig, RouteConfig, RouteProtocol, UserName};
+pub(crate) use route::{alpn, host_and_port, host_of};
 pub use shared::SharedConfig;
+pub(crate) use together::{check_unique, of_admin};
+pub(crate) use transport::versions;
+pub use transport::{TransportKind, Versions};
 
 /// The largest configuration file, in bytes.
 const MAX_FILE: u64 = 4 << 20;
@@ -160,16 +174,6 @@ impl Config {
         path.is_dir() || read(path).is_ok_and(has_listener)
     }
 
-    /// Reads the file `path`, or the `*.toml` files of the directory `path`.
-    ///
-    /// # Errors
-    /// All faults of the files, and of those that they name.
-    pub fn load(path: &Path) -> Result<Self, Faults> {
-        let (sources, faults) = load(path)?;
-        let (config, faults) = Self::of(&sources, faults);
-        if faults.is_empty() { Ok(config) } else { Err(Gateway::all_faults(config, faults)) }
-    }
-
     /// Reads this text as if it were the file `path`.
     ///
     /// # Errors
@@ -203,7 +207,7 @@ impl Config {
     }
 
     /// The readable part of the configuration, and the faults.
-    fn of(sources: &[Source], found: Vec<Fault>) -> (Self, Vec<Fault>) {
+    pub(crate) fn of(sources: &[Source], found: Vec<Fault>) -> (Self, Vec<Fault>) {
         walk(sources, found, |sections, faults| {
             let (common, defaults) =
                 Common::read(sections, "gateway", |limits| Limits::read(limits, &Limits::default()));
@@ -214,7 +218,7 @@ impl Config {
             if let Some(shared) = SharedConfig::read(sections) {
                 listeners.iter_mut().for_each(|listener| listener.shared = Some(shared.clone()));
             }
-            listener::check_together(&listeners, common.admin.as_ref(), faults);
+            together::check_together(&listeners, common.admin.as_ref(), faults);
             Self { common, nodes, listeners }
         })
     }
@@ -272,6 +276,12 @@ pub(crate) fn demand_listeners(
         faults.borrow_mut().push(Fault { place, ..fault });
     }
 }
+
+/// An address to listen on.
+pub(crate) const ADDRESS: Kind = Kind {
+    name: "an IP address with a port",
+    allowed: "write it as in \"0.0.0.0:8883\" or \"[::]:8883\"; 0.0.0.0 and [::] stand for all addresses",
+};
 
 /// A number of connections or handshakes.
 pub(crate) const COUNT: Kind =
@@ -358,9 +368,7 @@ fn files(path: &Path) -> Result<Vec<std::path::PathBuf>, Fault> {
     if !path.is_dir() {
         return Ok(vec![path.to_owned()]);
     }
-    let failed = |error: std::io::Error| {
-        Fault::elsewhere(format!("{}: {error}", path.display()), "give a directory that can be read")
-    };
+    let failed = |error: std::io::Error| Fault::of_file(path, error, "give a directory that can be read");
     let mut files = vec![];
     for entry in std::fs::read_dir(path).map_err(failed)? {
         let file = entry.map_err(failed)?.path();
@@ -371,15 +379,14 @@ fn files(path: &Path) -> Result<Vec<std::path::PathBuf>, Fault> {
             files.push(file);
         }
         if files.len() > MAX_FILES {
-            let what = format!("{}: more than {MAX_FILES} configuration files", path.display());
-            return Err(Fault::elsewhere(what, "merge some of them"));
+            let what = format!("more than {MAX_FILES} configuration files");
+            return Err(Fault::of_file(path, what, "merge some of them"));
         }
     }
     files.sort();
     match files.is_empty() {
         true => {
-            let what = format!("{}: no file with a name that ends in .toml", path.display());
-            Err(Fault::elsewhere(what, "write one, or name a file"))
+            Err(Fault::of_file(path, "no file with a name that ends in .toml", "write one, or name a file"))
         }
         false => Ok(files),
     }
@@ -387,18 +394,17 @@ fn files(path: &Path) -> Result<Vec<std::path::PathBuf>, Fault> {
 
 fn read(path: &Path) -> Result<String, Fault> {
     use std::io::Read;
-    let failed = |why: String| Fault::elsewhere(format!("{}: {why}", path.display()), "give a file of TOML");
     let unread = |error: std::io::Error| {
         let (why, advice) = text::unreadable(&error, "give a file of TOML");
-        Fault::elsewhere(format!("{}: {why}", path.display()), advice)
+        Fault::of_file(path, why, advice)
     };
     let file = std::fs::File::open(path).map_err(unread)?;
     let mut content = vec![];
     file.take(MAX_FILE + 1).read_to_end(&mut content).map_err(unread)?;
     if content.len() as u64 > MAX_FILE {
-        return Err(failed(format!("larger than {} MiB", MAX_FILE >> 20)));
+        let what = format!("larger than {} MiB", MAX_FILE >> 20);
+        return Err(Fault::of_file(path, what, "give a file of TOML"));
     }
-    let text = text::text(&content)
-        .map_err(|why| Fault::elsewhere(format!("{}: {why}", path.display()), why.advice()));
-    text.map(|text| text.to_string())
+    let text = text::text(&content).map_err(|why| Fault::of_file(path, &why, why.advice()))?;
+    Ok(text.to_string())
 }

@@ -4,8 +4,7 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::net::SocketAddr;
 
-use super::listener::ADDRESS;
-use super::{Fault, Field, FileField, Kind, Place, Section, single};
+use super::{ADDRESS, Fault, Field, FileField, Kind, Place, Section, single};
 
 /// The number of a gateway, which has 2 bytes in connection IDs.
 const NUMBER: Kind =

@@ -9,10 +9,8 @@ use std::time::Duration;
 
 use toml::de::DeValue;
 
-use super::listener::ADDRESS;
-use super::{Field, Kind, Place, Section};
+use super::{ADDRESS, Field, Kind, NamePattern, Place, Section};
 use crate::policy::Attribute;
-use crate::route::NamePattern;
 
 const NAMES: Kind = Kind {
     name: "a wildcard name",

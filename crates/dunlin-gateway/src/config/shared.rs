@@ -1,8 +1,9 @@
 //! The table `[shared]`: the state that several gateways share.
 
 use dunlin_store::StoreUrl;
+use dunlin_store::cache::OpenError;
 
-use super::{Field, FileField, Section, single, store};
+use super::{Fault, Field, FileField, Section, single, store};
 
 /// The table `[shared]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,5 +38,11 @@ impl SharedConfig {
         }
         section.end();
         Some(Self { store: store?, key: key? })
+    }
+
+    /// The fault of the key that the error is about.
+    pub(crate) fn fault(&self, error: &OpenError) -> Fault {
+        let place = if matches!(error, OpenError::Key { .. }) { &self.key.place } else { &self.store.place };
+        place.fault(error.to_string(), error.advice())
     }
 }

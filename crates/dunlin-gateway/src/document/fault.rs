@@ -65,6 +65,11 @@ impl Fault {
     pub fn elsewhere(what: impl Into<String>, advice: impl Into<String>) -> Self {
         Self { place: None, what: what.into(), advice: advice.into() }
     }
+
+    /// A fault of a whole file.
+    pub(crate) fn of_file(path: &Path, what: impl fmt::Display, advice: impl Into<String>) -> Self {
+        Self::elsewhere(format!("{}: {what}", path.display()), advice)
+    }
 }
 
 impl fmt::Display for Fault {

@@ -9,7 +9,6 @@ mod watched;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
 
 use dunlin::Negotiated;
 use dunlin_store::SharedTickets;
@@ -17,10 +16,12 @@ use tokio::sync::watch;
 
 use crate::acme::Managed;
 use crate::config::{Field, ListenerConfig, TransportKind};
+use crate::context::Shared;
 use crate::frozen::FrozenPlace;
-use crate::service::{Serve, Shared, Socket};
-use crate::shared::SharedClients;
-use crate::tls::ServerConfigs;
+use crate::memory::PolicyFile;
+use crate::service::{Serve, Socket};
+use crate::shared_clients::SharedClients;
+use crate::tls::{Password, ServerConfigs};
 
 /// The settings of a listener that are in force. Each connection keeps those with which it began.
 pub(crate) struct Live {
@@ -57,7 +58,7 @@ impl Serve for Live {
 
     /// Whether the blacklist of the policy has this client.
     fn refuses(&self, shared: &Shared, from: SocketAddr) -> bool {
-        let Some(blocked) = self.tls.policed().and_then(|policed| policed.blocked(from.ip())) else {
+        let Some(blocked) = self.tls.policed().and_then(|policed| policed.file().blocked(from.ip())) else {
             return false;
         };
         let listener = &self.config.name;
@@ -70,8 +71,8 @@ impl Serve for Live {
         self.frozen.is_some()
     }
 
-    fn of_gateway(settings: &Settings) -> Option<Settings> {
-        Some(settings.clone())
+    fn policy(&self) -> Option<Arc<PolicyFile>> {
+        self.tls.policed().map(|policed| policed.file().clone())
     }
 
     async fn serve(shared: Arc<Shared>, settings: Settings, socket: Socket, removed: watch::Receiver<bool>) {
@@ -80,39 +81,6 @@ impl Serve for Live {
             Socket::Udp(socket) => udp::run(shared, settings, socket, removed).await,
         }
     }
-}
-
-/// A password, wiped when it is dropped.
-pub(crate) type Password = zeroize::Zeroizing<Vec<u8>>;
-
-/// The pause after a failure to accept, for example for lack of file descriptors.
-pub(crate) const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-
-/// The course of the gateway's life.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Phase {
-    /// It accepts connections.
-    Running,
-    /// It accepts no connections, aborts handshakes, and lets established connections end.
-    Draining,
-    /// It ends all connections.
-    Ending,
-}
-
-impl Phase {
-    pub(crate) const fn name(self) -> &'static str {
-        match self {
-            Self::Running => "running",
-            Self::Draining => "draining",
-            Self::Ending => "ending",
-        }
-    }
-}
-
-/// Waits until the gateway has reached `phase`.
-pub(crate) async fn reached(phases: &watch::Receiver<Phase>, phase: Phase) {
-    // It fails only if the gateway is gone, which is later than every phase.
-    let _ = phases.clone().wait_for(|now| *now >= phase).await;
 }
 
 /// The profile and the label of the rule for the log line of a connection. Without a policy, the line has

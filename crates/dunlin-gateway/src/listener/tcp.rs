@@ -16,14 +16,17 @@ use tokio::time::{sleep, timeout};
 
 use super::visit::Visit;
 use super::watched::Watched;
-use super::{Live, Phase, Settings, reached};
+use super::{Live, Settings};
 use crate::config::{AcmeChallenge, MqttConfig, RouteConfig, RouteProtocol, UserName, Verify};
+use crate::context::Shared;
+use crate::life::{Phase, reached};
 use crate::metrics::{self, Limit};
+use crate::proxy::flow::First;
 use crate::proxy::http::{Exchange, Fault};
 use crate::proxy::mqtt::{Answer, Connect, ConnectError};
-use crate::proxy::tcp::{CLOSE_PATIENCE, End, First};
+use crate::proxy::tcp::{CLOSE_PATIENCE, End};
 use crate::proxy_protocol::{self, Transport};
-use crate::service::{self, Shared};
+use crate::service;
 use crate::throttle::Line;
 use crate::{identity, proxy, route, sockets};
 

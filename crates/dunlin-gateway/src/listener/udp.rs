@@ -17,16 +17,18 @@ use tokio::time::{Instant, timeout};
 
 use super::frozen::Freezer;
 use super::visit::Visit;
-use super::{Live, Phase, Settings, reached};
+use super::{Live, Settings};
 use crate::config::{Limits, RouteConfig, RouteProtocol, Verify};
+use crate::context::Shared;
 use crate::identity;
+use crate::life::{Phase, reached};
 use crate::metrics::{self, Limit};
 use crate::policed::Terms;
 use crate::proxy::tcp::CLOSE_PATIENCE;
 use crate::proxy::udp::{self, Backend, End, Passed, ToBackend};
 use crate::proxy_protocol::{self, Transport};
 use crate::route;
-use crate::service::{self, Serve, Shared};
+use crate::service::{self, Serve};
 use crate::sockets;
 use crate::throttle::Line;
 
@@ -94,7 +96,10 @@ pub(crate) async fn run(
         nodes.join(&live.config.name, &endpoint);
     }
     endpoint.set_server(live.tls.choosing());
-    let _watched = shared.metrics.watch(&settings, &endpoint);
+    let _watched = {
+        let settings = settings.clone();
+        shared.metrics.watch(move || settings.load().config.name.clone(), &endpoint)
+    };
     let mut changed = shared.changed.subscribe();
     let phases = shared.phase.subscribe();
     let next_source = AtomicUsize::new(0);

@@ -14,6 +14,7 @@ use dunlin_tokio::{HandshakeError, now};
 use super::{Live, remedy};
 use crate::clock::now_s;
 use crate::config::{RouteConfig, TransportKind};
+use crate::context::Shared;
 use crate::identity;
 use crate::metrics::Established;
 use crate::policed::{Policed, ProfileDigest};
@@ -21,9 +22,7 @@ use crate::policy::{
     Answered, Attribute, Client, Decision, Finished, Hints, Offence, PolicyProfile, PolicyServer, Source,
     Stage, Turn, Verdict,
 };
-use crate::redirect::redirected;
 use crate::route;
-use crate::service::Shared;
 use crate::throttle::Line;
 use crate::tls::ServerConfigs;
 
@@ -184,8 +183,10 @@ impl Visit {
         let (servers, now, memory) = (policed.servers(), now(), policed.memory());
         memory.handshakes.begin(self.from, now_s());
         let server = servers.get(route)?;
-        let redirected =
-            redirected(&self.live, policed, hello.server_name.as_deref(), self.port, self.from.ip());
+        let redirected = self.live.config.redirect.as_ref().and_then(|redirect| {
+            let (name, listener) = (hello.server_name.as_deref(), &self.live.config.name);
+            memory.redirects.find(&redirect.join, listener, name, self.port, self.from.ip())
+        });
         let (answered, hints) =
             server.choose(hello, self.from.ip(), redirected, Some(&memory.addresses), now);
         self.tell(&answered.decision);

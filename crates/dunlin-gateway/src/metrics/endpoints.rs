@@ -10,23 +10,18 @@ use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 
-use crate::listener::Settings;
-
 /// The endpoints of the listeners that accept clients.
 #[derive(Clone, Default)]
 pub(super) struct Endpoints(Arc<Mutex<Vec<Watching>>>);
 
-/// An endpoint, and the settings of its listener, which a reload may rename.
+/// Returns the present name of a listener, which a reload may rename.
+pub(super) type ListenerName = Box<dyn Fn() -> String + Send + Sync>;
+
+/// An endpoint of a listener.
 struct Watching {
     number: u64,
-    settings: Settings,
+    listener: ListenerName,
     endpoint: DtlsEndpoint,
-}
-
-impl Watching {
-    fn listener(&self) -> String {
-        self.settings.load().config.name.clone()
-    }
 }
 
 /// An endpoint that the metrics show until the value is dropped.
@@ -53,10 +48,10 @@ impl Endpoints {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn watch(&self, settings: &Settings, endpoint: &DtlsEndpoint) -> Watched {
+    pub(super) fn watch(&self, listener: ListenerName, endpoint: &DtlsEndpoint) -> Watched {
         let mut watching = self.lock();
         let number = watching.iter().map(|watching| watching.number + 1).max().unwrap_or(0);
-        watching.push(Watching { number, settings: settings.clone(), endpoint: endpoint.clone() });
+        watching.push(Watching { number, listener, endpoint: endpoint.clone() });
         Watched { endpoints: self.clone(), number }
     }
 
@@ -70,7 +65,7 @@ impl Endpoints {
         let mut listeners = BTreeMap::new();
         for watching in &*self.lock() {
             let (associations, discarded): &mut (usize, [u64; 7]) =
-                listeners.entry(watching.listener()).or_default();
+                listeners.entry((watching.listener)()).or_default();
             *associations += watching.endpoint.associations();
             for (sum, (_, count)) in discarded.iter_mut().zip(reasons(&watching.endpoint.discarded())) {
                 *sum += count;
@@ -95,7 +90,7 @@ const fn reasons(discarded: &EndpointDiscarded) -> [(&'static str, u64); 7] {
 
 impl fmt::Debug for Endpoints {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_list().entries(self.lock().iter().map(Watching::listener)).finish()
+        f.debug_list().entries(self.lock().iter().map(|watching| (watching.listener)())).finish()
     }
 }
 

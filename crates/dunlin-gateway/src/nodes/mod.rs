@@ -25,8 +25,8 @@ use tokio::net::UdpSocket as AsyncUdpSocket;
 use tokio::sync::watch;
 
 use crate::config::{Fault, NodesConfig};
-use crate::listener::{Phase, reached};
-use crate::metrics::Metrics;
+use crate::life::{Phase, reached};
+use crate::metrics::{Metrics, Passed};
 use crate::proxy::udp::MAX_DATAGRAM;
 use crate::throttle::{Line, Throttle};
 use envelope::{Direction, Envelope, ListenerId, Number, Window};
@@ -58,42 +58,6 @@ impl NodeKeys {
             cookies: CookieKeys::new(key(b"cookies").as_ref()).map_err(failed)?,
             envelopes: provider.sha256.hmac(key(b"datagrams").as_ref()),
         })
-    }
-}
-
-/// The fate of a datagram between gateways.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Passed {
-    /// It was sent to the gateway that has the association.
-    Forwarded,
-    /// It was sent to the gateway that receives the client's datagrams.
-    Returned,
-    /// Another gateway has sent it for an association here.
-    Delivered,
-    /// Another gateway has sent it for a client, who got it.
-    Sent,
-    /// The other gateway is down, or the system does not take it.
-    Lost,
-    /// Another gateway has sent it, but its association or listener is not here.
-    Unknown,
-    /// It has come before, or may have.
-    Replayed,
-    /// It does not have the MAC of the shared key, or is not for this gateway.
-    Forged,
-}
-
-impl Passed {
-    pub(crate) const fn name(self) -> &'static str {
-        match self {
-            Self::Forwarded => "forwarded",
-            Self::Returned => "returned",
-            Self::Delivered => "delivered",
-            Self::Sent => "sent",
-            Self::Lost => "lost",
-            Self::Unknown => "unknown",
-            Self::Replayed => "replayed",
-            Self::Forged => "forged",
-        }
     }
 }
 

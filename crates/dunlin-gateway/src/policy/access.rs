@@ -4,8 +4,8 @@ use std::fmt;
 use std::net::IpAddr;
 
 use super::client::{Attribute, Client};
-use super::condition::{Condition, Test, Truth, View};
-use super::explain::{ConditionReport, word};
+use super::condition::{Condition, ConditionReport, Test, Truth, View};
+use super::explain::word;
 use super::load;
 use crate::document::{Place, Section};
 

@@ -6,7 +6,6 @@ use std::net::IpAddr;
 use dunlin::wire::{CipherSuite, NamedGroup, SignatureScheme};
 
 use super::client::{Attribute, Client};
-use super::explain::ConditionReport;
 use super::hints::{Cipher, Hello};
 use super::pattern::{Network, Pattern};
 
@@ -63,6 +62,15 @@ pub(super) enum Test {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Condition {
     pub(super) test: Test,
+}
+
+/// A condition and whether it holds.
+#[derive(Clone, Debug, serde::Serialize)]
+pub struct ConditionReport {
+    /// The condition, as in the policy.
+    pub condition: String,
+    /// Whether it holds for this client.
+    pub holds: Truth,
 }
 
 /// The facts with which conditions are compared.

@@ -176,7 +176,7 @@ impl Policy {
         }
         let verdict = match found.action {
             Action::Refuse => Verdict::Refuse,
-            Action::Use(_) if !hints.fits(self.profile_of(&found)) => {
+            Action::Use(_) if !self.profile_of(&found).fits(hints) => {
                 notes.push("the profile does not fit the HelloRetryRequest".into());
                 Verdict::Refuse
             }
@@ -355,7 +355,7 @@ impl Policy {
                 _ => None,
             };
         }
-        if !hints.fits(profile) {
+        if !profile.fits(hints) {
             return Some("it does not fit the HelloRetryRequest");
         }
         let lacks_13 =
@@ -381,13 +381,13 @@ impl Policy {
     /// keys are gone. As by a remembered address, such a profile demands a certificate if it is below the
     /// default. After Finished, the rank counts.
     fn instead_of_default(&self, hints: &Hints, notes: &mut Vec<String>) -> Option<usize> {
-        if hints.fits(self.default_profile()) || hints.hello.psk.is_none() {
+        if self.default_profile().fits(hints) || hints.hello.psk.is_none() {
             return None;
         }
         let is_fit = |profile: &PolicyProfile| {
             let is_enough =
                 profile.rank >= self.default_profile().rank || profile.client == Demand::Certificate;
-            is_enough && profile.rank >= self.floor && hints.fits(profile)
+            is_enough && profile.rank >= self.floor && profile.fits(hints)
         };
         let fit = (0..).zip(&self.profiles).filter(|(_, profile)| is_fit(profile));
         let (found, profile) = fit.max_by_key(|(_, profile)| profile.rank)?;

@@ -7,7 +7,7 @@ use dunlin::RetryChoice;
 use serde::Serialize;
 
 use super::client::Client;
-use super::condition::{Truth, View};
+use super::condition::{ConditionReport, Truth, View};
 use super::decide::{Decision, Finished, Verdict};
 use super::hints::{Claim, Cookie, Hello, Hints, OfferedPsk, Source};
 use super::retry::RetryPolicy;
@@ -59,15 +59,6 @@ pub struct RuleReport {
     pub holds: Truth,
     /// Its conditions.
     pub conditions: Vec<ConditionReport>,
-}
-
-/// A condition and whether it holds.
-#[derive(Clone, Debug, Serialize)]
-pub struct ConditionReport {
-    /// The condition, as in the policy.
-    pub condition: String,
-    /// Whether it holds for this client.
-    pub holds: Truth,
 }
 
 /// A decision as a report shows it.

@@ -9,7 +9,6 @@ use dunlin::wire::{CipherSuite, NamedGroup, ProtocolVersion, SignatureScheme};
 use dunlin::{ClientHelloInfo, KnownBy, KnownClient};
 
 use super::client::Client;
-use super::profile::PolicyProfile;
 
 /// Whether a connection can renegotiate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -221,15 +220,6 @@ impl Hints {
             _ => Cookie::Returned { suite, group },
         };
         Self { hello: info.into(), address: Some(address), claims, cookie, turn: Turn::of(info) }
-    }
-
-    /// Whether a profile can continue after the HelloRetryRequest, if the server has sent one.
-    pub(super) fn fits(&self, profile: &PolicyProfile) -> bool {
-        let Cookie::Returned { suite, group } = self.cookie else { return true };
-        // RFC 8446 §4.1.2: if the request selected no group, the client keeps its shares.
-        let keeps = group.is_none() && !self.hello.shares.is_empty();
-        let has_share = || profile.all_groups().iter().any(|group| self.hello.shares.contains(group));
-        profile.offers(suite, group) && (!keeps || has_share())
     }
 
     /// The claim that counts: none before the cookie is returned.

@@ -14,9 +14,8 @@ use super::hints::Cipher;
 use super::nft::NftSets;
 use super::pattern::{MAX_PATTERN, Network, Pattern};
 use super::profile::{self, DEMANDS, PolicyProfile};
-use super::source::unusable;
 use super::{BlacklistSettings, Policy, ProfilePlaces, Renegotiation};
-use crate::document::{Faults, Field, Kind, Place, SWITCH, Section, Source};
+use crate::document::{Fault, Faults, Field, Kind, Place, SWITCH, Section, Source};
 
 /// The largest file, in bytes: a hundred thousand clients. A database has room for more.
 pub const MAX_FILE: usize = 16 << 20;
@@ -54,7 +53,7 @@ pub fn parse(file: impl AsRef<Path>, text: &str) -> Result<Policy, Faults> {
     let file = file.as_ref();
     if text.len() > MAX_FILE {
         let what = format!("larger than {} MiB", MAX_FILE >> 20);
-        return Err(Faults::one(unusable(file, what, "put the clients into a database")));
+        return Err(Faults::one(Fault::of_file(file, what, "put the clients into a database")));
     }
     let (source, mut of_syntax) = (Source::new(file, text.to_owned()), vec![]);
     let table = source.parse(&mut of_syntax);

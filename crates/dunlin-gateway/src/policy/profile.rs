@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::hints::{Cookie, Hello};
+use super::hints::{Cookie, Hello, Hints};
 use dunlin::auth::{RawKeyTrust, Verifiers};
 use dunlin::crypto::{CryptoProvider, HashAlgorithm, KeyExchangeGroup, Tls12CipherSuite, Tls13CipherSuite};
 use dunlin::error::Misuse;
@@ -94,6 +94,16 @@ impl PolicyProfile {
     pub fn offers(&self, suite: Option<CipherSuite>, group: Option<NamedGroup>) -> bool {
         let (suites, groups) = (self.all_suites(), self.all_groups());
         suite.is_none_or(|suite| suites.contains(&suite)) && group.is_none_or(|group| groups.contains(&group))
+    }
+
+    /// Whether a handshake with these hints can continue under the profile after the HelloRetryRequest, if the
+    /// server has sent one.
+    pub(super) fn fits(&self, hints: &Hints) -> bool {
+        let Cookie::Returned { suite, group } = hints.cookie else { return true };
+        // RFC 8446 §4.1.2: if the request selected no group, the client keeps its shares.
+        let keeps = group.is_none() && !hints.hello.shares.is_empty();
+        let has_share = || self.all_groups().iter().any(|group| hints.hello.shares.contains(group));
+        self.offers(suite, group) && (!keeps || has_share())
     }
 
     /// The suites of its versions, with the library's defaults if it lists none.

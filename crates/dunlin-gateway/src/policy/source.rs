@@ -1,6 +1,5 @@
 //! A policy that follows its file or database while the gateway runs.
 
-use std::fmt::Display;
 use std::fs::{self, File};
 use std::io::Read;
 use std::os::unix::fs::MetadataExt;
@@ -91,7 +90,7 @@ impl LivePolicy {
         };
         let policy = source
             .changed(&path)
-            .unwrap_or_else(|| Err(Faults::one(unusable(&path, "empty", "write a policy"))))?;
+            .unwrap_or_else(|| Err(Faults::one(Fault::of_file(&path, "empty", "write a policy"))))?;
         let outcome = Outcome { in_force: source.version(), faults: None };
         let (policy, outcome) = (ArcSwap::from_pointee(policy), ArcSwap::from_pointee(outcome));
         Ok(Self { path, policy, outcome, source: Mutex::new(source) })
@@ -207,18 +206,13 @@ fn text(path: &Path) -> Result<String, Faults> {
     let unreadable = |error: std::io::Error| {
         let advice = "give a file of TOML or a database that can be read";
         let (why, advice) = text::unreadable(&error, advice);
-        Faults::one(unusable(path, why, advice))
+        Faults::one(Fault::of_file(path, why, advice))
     };
     let mut content = vec![];
     let file = File::open(path).map_err(unreadable)?;
     file.take(MAX_FILE as u64 + 1).read_to_end(&mut content).map_err(unreadable)?;
-    let text = text::text(&content).map_err(|why| Faults::one(unusable(path, why, why.advice())));
+    let text = text::text(&content).map_err(|why| Faults::one(Fault::of_file(path, why, why.advice())));
     text.map(|text| text.to_string())
-}
-
-/// A fault of a whole file.
-pub(super) fn unusable(path: &Path, what: impl Display, advice: &str) -> Fault {
-    Fault::elsewhere(format!("{}: {what}", path.display()), advice)
 }
 
 fn sha256(text: &str) -> [u8; 32] {

@@ -20,7 +20,6 @@ use super::client::ATTRIBUTES;
 use super::condition::{Condition, Test};
 use super::load::{self, MAX_FILE};
 use super::pattern::Pattern;
-use super::source::unusable;
 use crate::document::{Fault, Faults, Field, Place, Section, Source};
 
 /// "DUNP" tells our databases from other programs' (`PRAGMA application_id`).
@@ -52,7 +51,7 @@ CREATE TABLE client (
 pub fn create(path: &Path) -> Result<(), Faults> {
     let failed = |error: rusqlite::Error| failed(path, &error);
     if path.symlink_metadata().is_ok() {
-        return Err(Faults::one(unusable(path, "the file exists", "name a new one")));
+        return Err(Faults::one(Fault::of_file(path, "the file exists", "name a new one")));
     }
     let connection = Connection::open(path).map_err(failed)?;
     let make = || {
@@ -79,13 +78,17 @@ pub(super) fn open(path: &Path) -> Result<Connection, Faults> {
     let connection = Connection::open_with_flags(path, flags).map_err(failed)?;
     let pragma = |name| connection.pragma_query_value(None, name, |row| row.get::<_, i64>(0)).map_err(failed);
     if pragma("application_id")? != APPLICATION_ID {
-        return Err(Faults::one(unusable(path, "not a policy database of dunlin", "name another file")));
+        return Err(Faults::one(Fault::of_file(
+            path,
+            "not a policy database of dunlin",
+            "name another file",
+        )));
     }
     match pragma("user_version")? {
         VERSION | WITHOUT_ISSUER_KEY => Ok(connection),
         version => {
             let what = format!("version {version} of the tables");
-            Err(Faults::one(unusable(path, what, "use a newer dunlin")))
+            Err(Faults::one(Fault::of_file(path, what, "use a newer dunlin")))
         }
     }
 }
@@ -239,7 +242,7 @@ fn failed(path: &Path, error: &rusqlite::Error) -> Faults {
         Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => "end the program that holds it",
         _ => "give a database that `dunlin` can read",
     };
-    Faults::one(unusable(path, first_line(error), advice))
+    Faults::one(Fault::of_file(path, first_line(error), advice))
 }
 
 /// SQLite's message without the statement, which stands on further lines.

@@ -7,11 +7,17 @@ use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use super::tcp::First;
-
 /// How much is read before it is written, in bytes: the content of four records of TLS. The buffer is on the
 /// stack.
 const BUFFER: usize = 64 << 10;
+
+/// The bytes that a caller has read from a backend before it passes data on.
+#[derive(Debug, Default)]
+pub(crate) struct First {
+    pub(crate) bytes: Vec<u8>,
+    /// Why no more can be read.
+    pub(crate) failure: Option<io::Error>,
+}
 
 /// A direction. It holds data only while its receiver takes no more, at most [`BUFFER`] bytes, so that an
 /// idle connection has no buffer.

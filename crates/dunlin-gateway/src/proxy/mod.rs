@@ -1,6 +1,6 @@
 //! Passes the data of clients to backends: a module for each protocol between them.
 
-mod flow;
+pub(crate) mod flow;
 pub(crate) mod http;
 pub(crate) mod mqtt;
 pub(crate) mod tcp;

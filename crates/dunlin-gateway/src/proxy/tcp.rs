@@ -14,7 +14,7 @@ use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, sleep_until, timeout};
 
-use super::flow::Flow;
+use super::flow::{First, Flow};
 
 /// How long a client may take to receive a close_notify that ends its connection.
 pub(crate) const CLOSE_PATIENCE: Duration = Duration::from_secs(1);
@@ -200,14 +200,6 @@ pub(crate) struct Passed {
     /// Bytes of application data.
     pub(crate) from_client: u64,
     pub(crate) to_client: u64,
-}
-
-/// The bytes that a caller has read from a backend before it calls [`pass`].
-#[derive(Debug, Default)]
-pub(crate) struct First {
-    pub(crate) bytes: Vec<u8>,
-    /// Why no more can be read.
-    pub(crate) failure: Option<io::Error>,
 }
 
 /// Passes data between `client` and `backend` until both have closed. A side that has closed its sending

@@ -11,7 +11,6 @@ use dunlin::{MAX_INTERFACES, Multihoming, ServerAddress};
 use dunlin_tokio::{Interface, addresses};
 use toml::de::DeValue;
 
-use crate::Tunnel;
 use crate::config::{
     self, ADDRESS, AdminConfig, CacheConfig, CertificateFiles, Common, CredentialTrust, DEFAULT_CONNECTIONS,
     Fault, Faults, Field, FileField, FrozenConfig, Kind, MAX_COUNT, OwnCredential, Place, Section, Source,
@@ -228,16 +227,6 @@ impl TunnelConfig {
         self.listeners.iter().map(of_listener).fold(config::OTHER_FILES, u64::saturating_add)
     }
 
-    /// Reads the file `path`, or the `*.toml` files of the directory `path`.
-    ///
-    /// # Errors
-    /// All faults of the files, and of those that they name.
-    pub fn load(path: &Path) -> Result<Self, Faults> {
-        let (sources, faults) = config::load(path)?;
-        let (config, faults) = Self::of(&sources, faults);
-        if faults.is_empty() { Ok(config) } else { Err(Tunnel::all_faults(config, faults)) }
-    }
-
     /// Reads this text as if it were the file `path`.
     ///
     /// # Errors
@@ -248,7 +237,7 @@ impl TunnelConfig {
     }
 
     /// The readable part of the configuration, and the faults.
-    fn of(sources: &[Source], found: Vec<Fault>) -> (Self, Vec<Fault>) {
+    pub(super) fn of(sources: &[Source], found: Vec<Fault>) -> (Self, Vec<Fault>) {
         config::walk(sources, found, |sections, faults| {
             let read =
                 |limits: Option<&mut Section<'_>>| TunnelLimits::read(limits, &TunnelLimits::default());

@@ -14,6 +14,7 @@ mod udp;
 
 use std::io;
 use std::net::SocketAddr;
+use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use arc_swap::ArcSwap;
@@ -29,10 +30,11 @@ use self::frozen::{Freezer, Thawed};
 use self::remote::Failure;
 use self::tls::{Made, Stores};
 use crate::config::{Fault, Faults, Field, TransportKind};
+use crate::context::{self, Shared};
 use crate::known::KnownPlaces;
 use crate::lookups::Refreshing;
 use crate::metrics::{self, Metrics, Role};
-use crate::service::{self, Bound, Running, Serve, Service, Shared, Socket};
+use crate::service::{self, Bound, Running, Serve, Service, Socket};
 use crate::sockets::Sockets;
 
 /// The settings of a listener that are in force.
@@ -78,10 +80,6 @@ impl Serve for Live {
 
     fn refuses(&self, _: &Shared, _: SocketAddr) -> bool {
         false
-    }
-
-    fn of_gateway(_: &Settings) -> Option<crate::listener::Settings> {
-        None
     }
 
     async fn serve(shared: Arc<Shared>, settings: Settings, socket: Socket, removed: watch::Receiver<bool>) {
@@ -173,6 +171,22 @@ pub struct Tunnel {
     refreshing: Mutex<Vec<Refreshing>>,
 }
 
+impl TunnelConfig {
+    /// Reads the file `path`, or the `*.toml` files of the directory `path`.
+    ///
+    /// # Errors
+    /// All faults of the files, and of those that they name.
+    pub fn load(path: &Path) -> Result<Self, Faults> {
+        let (sources, faults) = crate::config::load(path)?;
+        let (config, faults) = Self::of(&sources, faults);
+        if faults.is_empty() {
+            return Ok(config);
+        }
+        let read = Prepared::read(config, &Stores::new(), false, None, faults.clone());
+        Err(read.err().unwrap_or_else(|| Faults::sorted(faults)))
+    }
+}
+
 impl Tunnel {
     /// Checks the files that `config` names: certificates, keys, CRLs, pre-shared keys. It binds no socket
     /// and creates no file. Returns problems with which a tunnel can start.
@@ -181,12 +195,6 @@ impl Tunnel {
     /// All faults.
     pub fn check(config: TunnelConfig) -> Result<Vec<Fault>, Faults> {
         Ok(Prepared::read(config, &Stores::new(), false, None, vec![])?.warnings)
-    }
-
-    /// The faults of a configuration, and of the files that its readable part names.
-    pub(crate) fn all_faults(config: TunnelConfig, faults: Vec<Fault>) -> Faults {
-        let read = Prepared::read(config, &Stores::new(), false, None, faults.clone());
-        read.err().unwrap_or_else(|| Faults::sorted(faults))
     }
 
     /// Starts a tunnel, which runs until [`Self::stop`] or until the runtime ends. It connects to a server
@@ -257,7 +265,7 @@ impl Tunnel {
         let (common, stores, freezer) = (config.common.clone(), self.stores.clone(), self.freezer.clone());
         let read = move || Prepared::read(config, &stores, true, freezer.as_ref(), vec![]);
         let prepared = service::off_thread(read).await?;
-        service::warn_of(&prepared.warnings);
+        context::warn_of(&prepared.warnings);
         let bound = self.service.bind(running, prepared.listeners, common, vec![]).await?;
         if let Some(freezer) = self.freezer.clone().filter(|_| thaws) {
             let listeners: Vec<_> = bound.listeners.iter().map(|(live, _)| live.clone()).collect();

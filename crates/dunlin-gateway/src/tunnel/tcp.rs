@@ -11,11 +11,13 @@ use tokio::time::{Instant, sleep};
 
 use super::remote::{self, Backoff, Failure};
 use super::{Live, Settings, handshake_failed};
+use crate::context::Shared;
 use crate::heard::Heard;
-use crate::listener::{Phase, reached};
+use crate::life::{Phase, reached};
 use crate::metrics::{Established, Limit};
-use crate::proxy::tcp::{self, End, First};
-use crate::service::{self, Shared};
+use crate::proxy::flow::First;
+use crate::proxy::tcp::{self, End};
+use crate::service;
 use crate::{identity, sockets};
 
 /// Accepts local programs until the tunnel stops or `removed` becomes true.

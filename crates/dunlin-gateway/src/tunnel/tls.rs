@@ -19,9 +19,10 @@ use dunlin_store::{MemoryClientCache, MemoryClientSessions, StoreUrl};
 use super::config::{TunnelListener, TunnelPsk};
 use crate::clock::now_s;
 use crate::config::{CacheConfig, Fault, TransportKind};
-use crate::credentials::Learnt;
+use crate::files::{self, open_to_others, reason};
+use crate::learned::Learnt;
 use crate::own::{self, Own};
-use crate::tls;
+use crate::{builder, stores};
 
 /// The state that outlives a reload: tickets and handshake caches. A tunnel has one.
 pub(crate) struct Stores {
@@ -56,8 +57,8 @@ impl Stores {
         let Some(place) = &config.store else {
             return Ok(all.entry(name).or_insert_with(memory).clone());
         };
-        let store = tls::store_at(&place.value, config);
-        let error = match store.open_client(&self.provider, Box::new(tls::report_cache)) {
+        let store = stores::store_at(&place.value, config);
+        let error = match store.open_client(&self.provider, Box::new(stores::report_cache)) {
             Ok(cache) => return Ok(all.entry(name).or_insert(Arc::new(cache)).clone()),
             Err(error) => error,
         };
@@ -94,27 +95,27 @@ pub(crate) fn client_config(
     faults: &mut Vec<Fault>,
     warnings: &mut Vec<Fault>,
 ) -> Option<Made> {
-    let (before, files) = (faults.len(), &listener.trust);
+    let (before, trusted) = (faults.len(), &listener.trust);
     let is_readable = !faults.iter().any(|fault| listener.place.is_hidden_by(fault, ""));
     let mut own = vec![];
     for files in &listener.certificates {
         own.extend(own::certificate(files, Side::Client, &stores.provider, faults, warnings));
     }
     let shown = listener.credential.as_ref().and_then(|own| {
-        let loaded = own.load(&files.credentials, &stores.provider, &stores.learnt, warnings);
+        let loaded = own.load(&trusted.credentials, &stores.provider, &stores.learnt, warnings);
         loaded.map_err(|fault| faults.push(fault)).ok()
     });
     let (shown, stapler) = shown.map_or((None, None), |(shown, stapler)| (Some(shown), stapler));
     let mut credentials = Vec::from_iter(shown);
     credentials.extend(Own::credentials(listener.raw_public_key, own.iter()));
-    let trust = tls::trust([&files.ca, &files.crl, &files.raw_keys], faults);
-    let has_trust = trust.x509.is_some() || trust.raw_key.is_some() || files.credentials.trusts();
+    let trust = files::trust([&trusted.ca, &trusted.crl, &trusted.raw_keys], faults);
+    let has_trust = trust.x509.is_some() || trust.raw_key.is_some() || trusted.credentials.trusts();
     let (trust, answers) =
-        tls::verifiers(trust, &files.credentials, &stores.provider, &stores.learnt, faults, warnings);
+        builder::verifiers(trust, &trusted.credentials, &stores.provider, &stores.learnt, faults, warnings);
     let psks = match &listener.psk {
         None => vec![],
         Some(psk) => {
-            warnings.extend(tls::open_to_others(&psk.file.place, &psk.file.value, "the keys"));
+            warnings.extend(open_to_others(&psk.file.place, &psk.file.value, "the keys"));
             let psks = psks(psk, listener.transport, &stores.provider);
             psks.map_err(|fault| faults.push(fault)).unwrap_or_default()
         }
@@ -135,7 +136,7 @@ pub(crate) fn client_config(
         None => config,
     });
     let told = |error: dunlin::Error| {
-        faults.push(listener.place.fault(tls::reason(&error), "change the settings or files named here"));
+        faults.push(listener.place.fault(reason(&error), "change the settings or files named here"));
     };
     config.map_err(told).ok().map(|config| Made { config: Arc::new(config), answers, stapler })
 }

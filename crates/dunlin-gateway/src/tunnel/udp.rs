@@ -22,11 +22,12 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 use super::frozen::Thawed;
 use super::remote::{self, Backoff, Failure};
 use super::{Live, Settings, handshake_failed, outcome};
+use crate::context::Shared;
 use crate::identity;
-use crate::listener::{Phase, reached};
+use crate::life::{Phase, reached};
 use crate::metrics::{Established, Limit};
 use crate::proxy::tcp::CLOSE_PATIENCE;
-use crate::service::{self, Shared};
+use crate::service;
 
 /// The datagrams of an association that wait for its handshake or for its socket. Further ones are lost, as
 /// in a network.

@@ -110,7 +110,9 @@ impl SharedLog {
     /// # Errors
     /// Redis fails. It may have some of the messages, so send them again.
     pub fn exchange(&self, messages: &[Vec<u8>]) -> Result<Vec<Vec<u8>>, CacheFault> {
-        self.send(messages).and_then(|mut connection| self.receive(&mut connection)).map_err(|why| self.sealed.fault(why))
+        self.send(messages)
+            .and_then(|mut connection| self.receive(&mut connection))
+            .map_err(|why| self.sealed.fault(why))
     }
 
     fn send(&self, messages: &[Vec<u8>]) -> Result<RedisConnection, String> {

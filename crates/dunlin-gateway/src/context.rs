@@ -1,0 +1,175 @@
+//! The state that all connections of a gateway or tunnel share.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+use arc_swap::ArcSwap;
+use dunlin_tokio::addresses;
+use dunlin_tokio::places::Places;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+use tokio::time::sleep;
+
+use crate::acme::Challenges;
+use crate::config::{Fault, TransportKind};
+use crate::life::{Phase, reached};
+use crate::memory::PolicyFile;
+use crate::metrics::{Limit, Metrics};
+use crate::nodes::Nodes;
+use crate::throttle::{Line, Throttle};
+
+/// The pause after a failure to accept, for example for lack of file descriptors.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// The state that all connections share.
+pub(crate) struct Shared {
+    pub(crate) metrics: Metrics,
+    pub(crate) phase: watch::Sender<Phase>,
+    /// The listeners that accept clients.
+    pub(crate) listening: ArcSwap<Vec<Listening>>,
+    /// Names that requests to the administrative listener may have in `Host`.
+    pub(crate) admin_hosts: ArcSwap<Vec<String>>,
+    /// Sent when configurations of the engine have changed, by a reload or a policy.
+    pub(crate) changed: watch::Sender<()>,
+    /// Other gateways that serve the same clients.
+    pub(crate) nodes: OnceLock<Arc<Nodes>>,
+    /// The log lines of refused and failed clients.
+    pub(crate) lines: Throttle,
+    /// The gateway's answers to authorities that validate its names.
+    pub(crate) challenges: Challenges,
+    /// The places of listeners by their names. The sockets of a listener share them.
+    places: Mutex<HashMap<String, Arc<Places>>>,
+    /// Listeners and connections whose tasks have not ended.
+    pub(crate) tasks: watch::Sender<Tasks>,
+}
+
+/// The tasks that have not ended.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Tasks {
+    /// Tasks that may end by themselves while the service drains.
+    pub(crate) ordinary: usize,
+    /// Tasks that go on until the service ends all connections, and freezes theirs.
+    pub(crate) freezable: usize,
+}
+
+/// A task of the service, counted until the value is dropped.
+pub(crate) struct Alive {
+    pub(crate) shared: Arc<Shared>,
+    is_freezable: bool,
+}
+
+impl Drop for Alive {
+    fn drop(&mut self) {
+        self.shared.tasks.send_modify(|tasks| {
+            let count = tasks.of(self.is_freezable);
+            *count = count.saturating_sub(1);
+        });
+    }
+}
+
+impl Tasks {
+    const fn of(&mut self, is_freezable: bool) -> &mut usize {
+        match is_freezable {
+            true => &mut self.freezable,
+            false => &mut self.ordinary,
+        }
+    }
+}
+
+impl Shared {
+    pub(crate) fn new(metrics: Metrics) -> Self {
+        Self {
+            metrics,
+            phase: watch::Sender::new(Phase::Running),
+            listening: ArcSwap::default(),
+            admin_hosts: ArcSwap::default(),
+            changed: watch::Sender::new(()),
+            nodes: OnceLock::new(),
+            lines: Throttle::default(),
+            challenges: Challenges::default(),
+            places: Mutex::default(),
+            tasks: watch::Sender::new(Tasks::default()),
+        }
+    }
+
+    /// Counts a task. If it is freezable, a service that drains does not wait for its end.
+    pub(crate) fn alive(self: &Arc<Self>, is_freezable: bool) -> Alive {
+        self.tasks.send_modify(|tasks| *tasks.of(is_freezable) += 1);
+        Alive { shared: self.clone(), is_freezable }
+    }
+
+    /// Counts a client that has reached a limit. The log tells of each limit at most once a minute.
+    pub(crate) fn reached_limit(&self, listener: &str, client: SocketAddr, limit: Limit) {
+        self.metrics.limit_reached(listener, limit);
+        if let Some(Line { left_out }) = self.lines.limit(listener, limit.name(), Instant::now()) {
+            tracing::warn!(listener, %client, limit = limit.name(), left_out, "limit reached");
+        }
+    }
+
+    /// The places of the listener with this name.
+    pub(crate) fn places_of(&self, listener: &str) -> Arc<Places> {
+        let mut places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
+        places.entry(listener.to_owned()).or_default().clone()
+    }
+
+    /// Accepts the next client of a listener over TCP. `None` in the phase `until`, or once `removed` is true.
+    /// `name` is the listener's. Without open files, a handshake gives way, and the listener pauses.
+    pub(crate) async fn accept(
+        &self,
+        places: &Places,
+        until: Phase,
+        socket: &TcpListener,
+        removed: &mut watch::Receiver<bool>,
+        name: impl Fn() -> String,
+    ) -> Option<(TcpStream, SocketAddr)> {
+        let phases = self.phase.subscribe();
+        loop {
+            let accepted = tokio::select! {
+                accepted = socket.accept() => accepted,
+                () = reached(&phases, until) => return None,
+                _ = removed.wait_for(|removed| *removed) => return None,
+            };
+            match accepted {
+                // A socket for both families shows IPv4 clients in IPv6.
+                Ok((tcp, from)) => return Some((tcp, addresses::plain(from))),
+                Err(error) => {
+                    let (listener, limit) = (name(), Limit::OpenFiles);
+                    self.metrics.limit_reached(&listener, limit);
+                    if let Some(Line { left_out }) = self.lines.limit(&listener, limit.name(), Instant::now())
+                    {
+                        let advice =
+                            "raise the limit on open files, lower limits.connections, or free memory";
+                        tracing::error!(listener, %error, left_out, "a connection was not accepted; {advice}");
+                    }
+                    places.relieve();
+                    sleep(ACCEPT_PAUSE).await;
+                }
+            }
+        }
+    }
+
+    /// The port of the listener with this name.
+    pub(crate) fn port_of(&self, listener: &str) -> Option<u16> {
+        let listening = self.listening.load();
+        listening.iter().find(|other| other.name == listener).map(|other| other.address.port())
+    }
+}
+
+/// A listener as others see it.
+pub(crate) struct Listening {
+    pub(crate) name: String,
+    pub(crate) transport: TransportKind,
+    pub(crate) address: SocketAddr,
+    /// The most simultaneous connections.
+    pub(crate) max_connections: usize,
+    pub(crate) policy: Option<Arc<PolicyFile>>,
+}
+
+/// Logs problems with which the service can go on.
+pub(crate) fn warn_of(warnings: &[Fault]) {
+    for warning in warnings {
+        tracing::warn!("{warning}");
+    }
+}
