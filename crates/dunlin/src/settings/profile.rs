@@ -101,6 +101,11 @@ impl ProfileSettings {
         self.psk_modes.contains(&mode)
     }
 
+    /// Whether a client adds an external PSK to certificates, if it has one to offer (RFC 8773).
+    pub(crate) fn adds_external_psk(&self) -> bool {
+        self.tls_cert_with_extern_psk && !self.trust.is_empty()
+    }
+
     /// The CA names that this side sends to the peer.
     pub(crate) fn authorities(&self) -> Vec<Vec<u8>> {
         let mut names = if self.send_authorities { self.trust.authorities() } else { Vec::new() };

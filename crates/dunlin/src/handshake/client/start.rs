@@ -25,7 +25,7 @@ use crate::handshake::{Cx, ExpectMessage, Step};
 use crate::message::hello_verify_request::{self, MAX_VERIFY_REQUESTS};
 use crate::message::{ClientHello, Message, ServerHello};
 use crate::protocol::Protocol;
-use crate::resume::{ClientSession, SessionKey};
+use crate::resume::ClientSession;
 use crate::schedule::{HelloTranscript, Transcript};
 use crate::wire::{ExtensionType, HandshakeType, What};
 
@@ -237,20 +237,6 @@ fn send_first(cx: &mut Cx<'_>, mut offer: Offer) -> Result<Step, Error> {
         true => Step::Refusable(Box::new(state)),
         false => Step::expect(state),
     })
-}
-
-/// The key under which this client stores tickets of this server.
-pub(in crate::handshake) fn session_key(
-    config: &ClientConfig,
-    server: &ServerAddress,
-    protocol: Protocol,
-) -> SessionKey {
-    SessionKey {
-        transport: protocol.transport(),
-        name: server.host(),
-        port: server.port,
-        settings: *config.session_settings.as_bytes(),
-    }
 }
 
 impl Offer {

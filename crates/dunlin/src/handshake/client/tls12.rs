@@ -8,7 +8,7 @@ use pki_types::{CertificateDer, SubjectPublicKeyInfoDer};
 
 use super::cache::HasFinished;
 use super::reverify;
-use super::start::{Offer, Terms, session_key};
+use super::start::{Offer, Terms};
 use crate::address::ServerAddress;
 use crate::auth::select::{self, Wanted};
 use crate::auth::verifier::KeyUse;
@@ -19,6 +19,7 @@ use crate::error::{Error, Internal, Malformed, Misuse, PeerIncompatible, PeerMis
 use crate::handshake::cached::{Form, Use};
 use crate::handshake::event::Event;
 use crate::handshake::key_exchange::ClientSide;
+use crate::handshake::negotiate::psk::session_key;
 use crate::handshake::negotiate::{self, Answers, HelloDraft, extended_master_secret};
 use crate::handshake::negotiated::HandshakeKind;
 use crate::handshake::post::MAX_TICKET_LEN;

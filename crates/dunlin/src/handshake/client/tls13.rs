@@ -7,7 +7,7 @@ use core::fmt;
 
 use super::cache::HasFinished;
 use super::reverify;
-use super::start::{Offer, Terms, session_key};
+use super::start::{Offer, Terms};
 use crate::address::ServerAddress;
 use crate::auth::select;
 use crate::auth::{PeerIdentity, PskIdentity};
@@ -16,7 +16,7 @@ use crate::early::NoEarlyData;
 use crate::error::{Error, Internal, PeerMisbehaved};
 use crate::handshake::cached::Use;
 use crate::handshake::event::Event;
-use crate::handshake::negotiate::psk::OfferedPsk;
+use crate::handshake::negotiate::psk::{OfferedPsk, session_key};
 use crate::handshake::negotiate::{
     self, Answers, CERTIFICATE_STEPS, CertificateSteps, Demands, Selection, early_data,
 };

@@ -31,7 +31,7 @@ use super::negotiated::Negotiated;
 use super::prove;
 use super::question::ClientHelloInfo;
 use super::retry::Retry;
-use super::server::{self, start::FoundPsk};
+use super::server;
 use super::setup::ServerConfig;
 use super::tls12::Previous;
 use crate::auth::AcceptedStaples;
@@ -355,7 +355,7 @@ pub(crate) struct Choices<'a> {
     /// The use of the handshake cache, if both sides have agreed on any.
     pub(crate) cache: Option<&'a dyn server::cache::Agreed>,
     /// The selected PSK.
-    pub(crate) psk: Option<&'a FoundPsk>,
+    pub(crate) psk: Option<&'a psk::FoundPsk>,
     /// The server's key share.
     pub(crate) share: Option<Entry>,
     pub(crate) takes_early_data: bool,

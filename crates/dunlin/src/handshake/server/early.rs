@@ -3,11 +3,11 @@
 
 use alloc::boxed::Box;
 
-use super::start::{FoundPsk, PskSecret};
 use super::tls13::{Choice, Finish};
 use crate::early::{EARLY_DATA_WINDOW, EarlyDataOutcome, EarlyDataServer, NoEarlyData};
 use crate::error::{Error, Internal, Malformed};
 use crate::extension::pre_shared_key::{self, Identity};
+use crate::handshake::negotiate::psk::{FoundPsk, PskSecret};
 use crate::handshake::progress::{EarlyOutput, EarlySession, Sending};
 use crate::handshake::setup::ServerConfig;
 use crate::handshake::{Cx, ExpectMessage, Step};

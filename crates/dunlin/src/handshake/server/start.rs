@@ -7,11 +7,12 @@ use alloc::vec::Vec;
 use super::address::{self, Proof};
 use super::mark::{self, Spent};
 use super::{rank, tls13};
-use crate::auth::{Belief, PeerIdentity, Psk, PskIdentity};
+use crate::auth::Belief;
 use crate::crypto::{HashAlgorithm, KeyExchangeGroup, Tls13CipherSuite};
 use crate::early::{EarlyDataOutcome, NoEarlyData};
 use crate::error::{Error, Misuse, PeerIncompatible, PeerMisbehaved};
 use crate::handshake::negotiate::key_share::{self, ShareChoice};
+use crate::handshake::negotiate::psk::{FoundPsk, PskSecret};
 use crate::handshake::negotiate::supported_versions::{no_common_version, offers_tls12, offers_tls13};
 use crate::handshake::negotiate::{self, cookie, early_data, psk, server_name, tls_cert_with_extern_psk};
 use crate::handshake::question::{Answer, Question};
@@ -309,7 +310,7 @@ fn weigh(
     {
         search.missing = PeerIncompatible::PskHash;
     }
-    match secret.filter(|s| s.is_usable(cx, &search)) {
+    match secret.filter(|secret| search.can_use(cx, secret)) {
         Some(PskSecret::Session(session)) => {
             let config = Arc::clone(&search.config);
             let then: AfterOrigin = Box::new(move |cx, session| match session {
@@ -366,94 +367,24 @@ fn use_psk(cx: &mut Cx<'_>, search: Search, candidate: Candidate, secret: PskSec
     choose(cx, search, Ok(FoundPsk { index, identity, secret, authenticates }))
 }
 
-/// A PSK that the client offered and the server found.
-pub(crate) struct FoundPsk {
-    pub(in crate::handshake) index: usize,
-    pub(super) identity: Vec<u8>,
-    pub(super) secret: PskSecret,
-    /// Whether it authenticates both sides. Otherwise certificates do.
-    pub(in crate::handshake) authenticates: bool,
-}
-
-impl FoundPsk {
-    /// The external PSK that goes into the keys beside certificates, now or in the first handshake of a
-    /// session.
-    pub(super) fn beside(&self, config: &ServerConfig) -> Option<Box<PskIdentity>> {
-        match &self.secret {
-            PskSecret::Session(session) => session.beside.clone(),
-            PskSecret::External(_) if self.authenticates => None,
-            PskSecret::External(psk) => {
-                let sha256 = config.profile.provider.sha256;
-                Some(Box::new(PskIdentity::new(self.identity.clone(), psk, sha256)))
-            }
-        }
-    }
-
-    /// The client that has this PSK, and when it last authenticated without resumption, in milliseconds
-    /// since 1970.
-    pub(super) fn into_client(self, cx: &mut Cx<'_>, config: &ServerConfig) -> (Option<PeerIdentity>, u64) {
-        match self.secret {
-            PskSecret::External(psk) => {
-                let identity = PskIdentity::new(self.identity, &psk, config.profile.provider.sha256);
-                (Some(PeerIdentity::Psk(identity)), cx.now.unix_ms)
-            }
-            PskSecret::Session(session) => {
-                cx.draft.peer_validity = session.validity();
-                (session.peer, session.authenticated_ms)
-            }
-        }
-    }
-}
-
-pub(crate) enum PskSecret {
-    Session(Box<Session>),
-    External(Arc<Psk>),
-}
-
-impl PskSecret {
-    /// Whether it is a session with an external PSK in its keys, beside certificates.
-    fn is_beside(&self) -> bool {
-        matches!(self, Self::Session(session) if session.beside.is_some())
-    }
-
-    pub(super) fn kind(&self) -> PskKind {
-        match self {
-            Self::Session(_) => PskKind::Resumption,
-            Self::External(psk) => psk.kind(),
-        }
-    }
-
-    pub(super) fn key(&self) -> &[u8] {
-        match self {
-            Self::Session(session) => session.psk.as_ref(),
-            Self::External(psk) => psk.key(),
-        }
-    }
-
-    fn hash(&self, config: &ServerConfig) -> Option<HashAlgorithm> {
-        match self {
-            Self::Session(s) => Some(config.profile.provider.suite(s.cipher_suite)?.hash.algorithm()),
-            Self::External(psk) => Some(psk.hash()),
-        }
-    }
-
+impl Search {
     /// Whether the PSK fits a common suite and, for a session, is fresh and bound to these settings and this
     /// server name.
-    fn is_usable(&self, cx: &Cx<'_>, search: &Search) -> bool {
-        let Search { config, hello, .. } = search;
-        let bound = match self {
-            Self::External(_) => true,
-            Self::Session(session) => is_good(cx, config, session, hello),
+    fn can_use(&self, cx: &Cx<'_>, secret: &PskSecret) -> bool {
+        let Self { config, hello, .. } = self;
+        let bound = match secret {
+            PskSecret::External(_) => true,
+            PskSecret::Session(session) => is_good(cx, config, session, hello),
         };
-        let hash = self.hash(config);
-        let suite = suite_after(config, hello, search.retry.as_ref(), hash);
+        let hash = secret.hash(config);
+        let suite = suite_after(config, hello, self.retry.as_ref(), hash);
         let same = |retry: &Retry| suite.is_some_and(|s| s.id == retry.cipher_suite);
-        let is_beside = search.with_certificate || self.is_beside();
+        let is_beside = self.with_certificate || secret.is_beside();
         bound
             && (is_beside || !config.profile.extern_psk_required)
             && hash.is_some()
             && suite.is_some()
-            && search.retry.as_ref().is_none_or(same)
+            && self.retry.as_ref().is_none_or(same)
     }
 }
 

@@ -8,7 +8,7 @@ use alloc::vec::Vec;
 use zeroize::Zeroizing;
 
 use super::mark::Spent;
-use super::start::{FoundPsk, PskSecret, SESSION_NAME_LEN, echo};
+use super::start::{SESSION_NAME_LEN, echo};
 use super::{cache, early, rank};
 use crate::auth::select;
 use crate::auth::{PeerIdentity, PskIdentity};
@@ -17,6 +17,7 @@ use crate::early::{EarlyDataOutcome, NoEarlyData};
 use crate::error::{Error, Internal, PeerIncompatible, PeerMisbehaved};
 use crate::handshake::cached::Use;
 use crate::handshake::event::Event;
+use crate::handshake::negotiate::psk::{FoundPsk, PskSecret};
 use crate::handshake::negotiate::{
     self, Choices, Demands, ENCRYPTED_EXTENSIONS, Request, SERVER_HELLO, alpn, certificate_type, early_data,
     key_share, psk, server_name,
