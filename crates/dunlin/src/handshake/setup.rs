@@ -4,7 +4,8 @@
 use crate::sync::Arc;
 use alloc::vec::Vec;
 
-use super::client::{self, Certificates, EarlyDataSteps};
+use super::client::{self, Certificates};
+use super::negotiate::early_data::EarlyDataSteps;
 use super::question::ChooseRetry;
 use super::server;
 use super::ssi::SsiSteps;

@@ -6,7 +6,6 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::fmt;
 
-use super::client::start::{Offer, Terms};
 use super::step::{Refusable, Renegotiate};
 use super::{Cx, ExpectMessage, Step, client, server};
 use crate::address::ServerAddress;
@@ -14,7 +13,8 @@ use crate::auth::PeerIdentity;
 use crate::crypto::{SignatureAlgorithms, Tls12CipherSuite};
 use crate::error::{Error, Internal, PeerMisbehaved};
 use crate::handshake::event::Event;
-use crate::handshake::negotiate::{OfferStep, TLS12_OFFERS};
+use crate::handshake::negotiate::renegotiation_info::{Finisheds, Previous};
+use crate::handshake::negotiate::{Offer, OfferStep, TLS12_OFFERS, Terms};
 use crate::handshake::progress::Renegotiation;
 use crate::handshake::setup::{ClientConfig, ServerConfig};
 use crate::message::{self, ClientHello, Message, Reading, ServerHello, finished, hello_request};
@@ -88,20 +88,6 @@ pub(super) fn has_scheme(scheme: SignatureScheme) -> bool {
     A::Ecdsa.allows(scheme) || A::Rsa.allows(scheme) || A::Dss.allows(scheme)
 }
 
-/// The verify_data of both Finished messages. A renegotiation sends them again (RFC 5746 §3.1).
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Finisheds {
-    pub(crate) client: VerifyData,
-    pub(crate) server: VerifyData,
-}
-
-impl Finisheds {
-    /// Both values in the order in which the server sends them (RFC 5746 §3.2).
-    pub(super) fn both(&self) -> Vec<u8> {
-        [self.client, self.server].concat()
-    }
-}
-
 /// Begins to use this side's keys and sends its Finished. Returns its verify_data.
 pub(super) fn send_finished(
     cx: &mut Cx<'_>,
@@ -120,14 +106,6 @@ pub(super) fn send_finished(
     cx.send_in(transcript, finished(&value)?)?;
     cx.emitter.end_of_flight()?;
     Ok(value)
-}
-
-/// The state of the previous handshake that a renegotiation needs.
-#[derive(Clone, Copy)]
-pub(crate) struct Previous {
-    pub(crate) finisheds: Finisheds,
-    /// Whether it used the extended master secret (RFC 7627). Then a renegotiation must use it, too.
-    pub(crate) extended: bool,
 }
 
 /// Checks that a renegotiation does not change the peer's identity, so that all data of the connection has

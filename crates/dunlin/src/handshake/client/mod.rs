@@ -27,5 +27,5 @@ pub(super) mod tls12;
 mod tls13;
 
 pub(crate) use cache::Caching;
-pub(crate) use early::{EARLY_DATA, EarlyDataSteps};
+pub(crate) use early::EARLY_DATA;
 pub(crate) use tls13::{CERTIFICATES, Certificates};

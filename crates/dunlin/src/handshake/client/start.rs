@@ -4,23 +4,20 @@ use crate::sync::Arc;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-use super::early::EarlyOffer;
 use super::tls13;
 use crate::address::ServerAddress;
 use crate::cache::CacheOutcome;
-use crate::crypto::{Tls12CipherSuite, Tls13CipherSuite};
+use crate::crypto::Tls13CipherSuite;
 use crate::early::{EarlyDataOutcome, NoEarlyData};
 use crate::error::{Error, Internal, Misuse, PeerIncompatible, PeerMisbehaved};
-use crate::extension::cookie::Cookie;
-use crate::handshake::negotiate::asks::Asks;
-use crate::handshake::negotiate::certificate_type::CertificateTypes;
 use crate::handshake::negotiate::handshake_cache::Cache;
-use crate::handshake::negotiate::key_share::{self, OfferedShare};
 use crate::handshake::negotiate::psk::{self, OfferedPsk};
-use crate::handshake::negotiate::{self, HelloDraft, early_data, supported_versions};
+use crate::handshake::negotiate::renegotiation_info::Previous;
+use crate::handshake::negotiate::{
+    self, HelloDraft, Offer, Terms, early_data, key_share, supported_versions,
+};
 use crate::handshake::setup::{ClientConfig, EarlyDataClient};
 use crate::handshake::step::Refusable;
-use crate::handshake::tls12::Previous;
 use crate::handshake::{Cx, ExpectMessage, Step};
 use crate::message::hello_verify_request::{self, MAX_VERIFY_REQUESTS};
 use crate::message::{ClientHello, Message, ServerHello};
@@ -28,68 +25,6 @@ use crate::protocol::Protocol;
 use crate::resume::ClientSession;
 use crate::schedule::{HelloTranscript, Transcript};
 use crate::wire::{ExtensionType, HandshakeType, What};
-
-/// This client's offer, until the ServerHello answers it.
-pub(crate) struct Offer {
-    pub(in crate::handshake) terms: Terms,
-    pub(super) random: [u8; 32],
-    pub(super) session_id: Vec<u8>,
-    pub(in crate::handshake) psks: Vec<OfferedPsk>,
-    pub(in crate::handshake) shares: Vec<OfferedShare>,
-    /// The TLS 1.2 suites that this client can use.
-    pub(in crate::handshake) tls12_suites: Vec<&'static Tls12CipherSuite>,
-    /// The TLS 1.2 session that this ClientHello offers by session ID or by ticket.
-    pub(in crate::handshake) tls12_session: Option<Box<ClientSession>>,
-    /// The cookie of a HelloRetryRequest.
-    pub(in crate::handshake) cookie: Option<Cookie>,
-    /// The cookie of the latest HelloVerifyRequest.
-    pub(in crate::handshake) legacy_cookie: Vec<u8>,
-}
-
-/// The data that all states of a client share, from the first ClientHello to the last Finished, in every
-/// version.
-pub(crate) struct Terms {
-    pub(in crate::handshake) config: Arc<ClientConfig>,
-    pub(in crate::handshake) server: ServerAddress,
-    /// This client's requirements for the server's credential, the same in every ClientHello.
-    pub(in crate::handshake) asks: Arc<Asks>,
-    /// The types of the extensions in the latest ClientHello.
-    pub(in crate::handshake) offered: Vec<ExtensionType>,
-    /// In a renegotiation, the data of the previous handshake.
-    pub(in crate::handshake) previous: Option<Previous>,
-    /// The offer of early data, unless the server has rejected it.
-    pub(in crate::handshake) early: Option<EarlyOffer>,
-    pub(in crate::handshake) cache: Cache,
-    pub(in crate::handshake) types: CertificateTypes,
-    /// Whether the server may send an OCSP response.
-    pub(in crate::handshake) ocsp: bool,
-    /// Whether TLS 1.2 uses the extended master secret (RFC 7627).
-    pub(in crate::handshake) extended: bool,
-    /// Whether a TLS 1.2 server will send a NewSessionTicket.
-    pub(in crate::handshake) ticket_promised: bool,
-    /// The connection ID that this client wants to receive, over datagrams. Every ClientHello offers the same
-    /// one.
-    pub(in crate::handshake) connection_id: Option<Vec<u8>>,
-}
-
-impl Terms {
-    fn new(config: Arc<ClientConfig>, server: ServerAddress) -> Self {
-        Self {
-            asks: Arc::new(Asks::of(&config)),
-            config,
-            server,
-            offered: Vec::new(),
-            previous: None,
-            early: None,
-            cache: Cache::None,
-            types: CertificateTypes::default(),
-            ocsp: false,
-            extended: false,
-            ticket_promised: false,
-            connection_id: None,
-        }
-    }
-}
 
 /// Decides what to offer, and sends the first ClientHello.
 pub(crate) fn start(
@@ -240,12 +175,6 @@ fn send_first(cx: &mut Cx<'_>, mut offer: Offer) -> Result<Step, Error> {
 }
 
 impl Offer {
-    /// Whether the client offers TLS 1.3. A renegotiation does not, since it keeps the version (RFC 8446
-    /// §4.1.2).
-    pub(in crate::handshake) fn offers_tls13(&self) -> bool {
-        self.terms.config.profile.has_tls13() && self.terms.previous.is_none()
-    }
-
     /// Writes the first ClientHello, or the second one, which continues `transcript`.
     fn client_hello(&mut self, cx: &Cx<'_>, transcript: Option<&Transcript>) -> Result<Vec<u8>, Error> {
         let protocol = cx.protocol();

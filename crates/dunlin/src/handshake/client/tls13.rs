@@ -7,7 +7,6 @@ use core::fmt;
 
 use super::cache::HasFinished;
 use super::reverify;
-use super::start::{Offer, Terms};
 use crate::address::ServerAddress;
 use crate::auth::select;
 use crate::auth::{PeerIdentity, PskIdentity};
@@ -18,7 +17,7 @@ use crate::handshake::cached::Use;
 use crate::handshake::event::Event;
 use crate::handshake::negotiate::psk::{OfferedPsk, session_key};
 use crate::handshake::negotiate::{
-    self, Answers, CERTIFICATE_STEPS, CertificateSteps, Demands, Selection, early_data,
+    self, Answers, CERTIFICATE_STEPS, CertificateSteps, Demands, Offer, Selection, Terms, early_data,
 };
 use crate::handshake::negotiated::HandshakeKind;
 use crate::handshake::post::{MAX_TICKETS, OnTicket, TicketIntake, Traffic};

@@ -1,12 +1,11 @@
 //! `server_certificate_type` and `client_certificate_type` (RFC 7250): X.509 certificates, raw public keys,
 //! verifiable credentials, or an application's own type.
 
-use super::{Answers, Choices, Demands, HelloDraft, Request, did_methods};
+use super::{Answers, Choices, Demands, HelloDraft, Offer, Request, Terms, did_methods};
 use crate::error::{Error, PeerIncompatible, PeerMisbehaved};
 use crate::extension::certificate_type::{ClientType, ClientTypes, ServerType, ServerTypes};
 use crate::extension::{Extensions, ExtensionsWriter};
 use crate::handshake::Cx;
-use crate::handshake::client::start::{Offer, Terms};
 use crate::handshake::question::ClientHelloInfo;
 use crate::handshake::setup::ServerConfig;
 use crate::message::ClientHello;

@@ -1,13 +1,12 @@
 //! `handshake_cache` and `cached_info` (docs/handshake-cache.md). `client/cache.rs` and `server/cache.rs`
 //! decide what to offer and what to accept; a program without a cache does not link them.
 
-use super::{Answers, Choices, HelloDraft};
+use super::{Answers, Choices, HelloDraft, Offer, Terms};
 use crate::error::Error;
 use crate::extension::ExtensionsWriter;
 use crate::extension::{cached_info, handshake_cache};
 use crate::handshake::Cx;
 use crate::handshake::client::cache::{Agreed, Offered};
-use crate::handshake::client::start::{Offer, Terms};
 use crate::handshake::question::{CacheNames, ClientHelloInfo};
 use crate::message::ClientHello;
 use alloc::boxed::Box;

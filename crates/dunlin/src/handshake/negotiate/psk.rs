@@ -2,7 +2,7 @@
 //! of TLS 1.3.
 
 use super::key_share::common_groups;
-use super::{Choices, HelloDraft, Selection};
+use super::{Choices, HelloDraft, Offer, Selection};
 use crate::address::ServerAddress;
 use crate::auth::{Belief, PeerIdentity, Psk, PskIdentity};
 use crate::crypto::{HashAlgorithm, Tls13CipherSuite};
@@ -11,7 +11,6 @@ use crate::extension::pre_shared_key::{self, Identity, Selected};
 use crate::extension::psk_key_exchange_modes::PskKeyExchangeModes;
 use crate::extension::{Extensions, ExtensionsWriter};
 use crate::handshake::Cx;
-use crate::handshake::client::start::Offer;
 use crate::handshake::question::ClientHelloInfo;
 use crate::handshake::setup::{ClientConfig, ServerConfig};
 use crate::message::ClientHello;

@@ -1,12 +1,11 @@
 //! `signature_algorithms` and `signature_algorithms_cert` (RFC 8446 §4.2.3): the schemes that a side
 //! verifies.
 
-use super::{Demands, HelloDraft, Request};
+use super::{Demands, HelloDraft, Offer, Request};
 use crate::error::Error;
 use crate::extension::signature_algorithms::{SignatureAlgorithms, SignatureAlgorithmsCert};
 use crate::extension::{Extensions, ExtensionsWriter};
 use crate::handshake::Cx;
-use crate::handshake::client::start::Offer;
 use crate::handshake::question::ClientHelloInfo;
 use crate::message::ClientHello;
 use crate::settings::ProfileSettings;

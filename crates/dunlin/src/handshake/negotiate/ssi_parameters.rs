@@ -3,7 +3,7 @@
 
 use alloc::vec::Vec;
 
-use super::{DemandStep, Demands, HelloDraft, Request, did_methods, signature_algorithms, staples};
+use super::{DemandStep, Demands, HelloDraft, Offer, Request, did_methods, signature_algorithms, staples};
 use crate::auth::{AcceptedStaples, Credential};
 use crate::error::{Error, Malformed, PeerMisbehaved};
 use crate::extension::certificate_type::{ClientTypes, ServerTypes};
@@ -11,7 +11,6 @@ use crate::extension::signature_algorithms::SignatureAlgorithms;
 use crate::extension::ssi_parameters::{LinksParameters, SsiParameters};
 use crate::extension::{Extensions, ExtensionsWriter};
 use crate::handshake::Cx;
-use crate::handshake::client::start::Offer;
 use crate::handshake::ssi;
 use crate::message::{ClientHello, SsiRequest};
 use crate::settings::{ProfileSettings, SsiMessages};

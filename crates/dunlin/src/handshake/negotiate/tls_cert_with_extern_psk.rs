@@ -2,12 +2,11 @@
 //! schedule as well. The traffic then stays secret even if an attacker can later break the (EC)DHE key
 //! exchange.
 
-use super::{Choices, Demands, HelloDraft, Selection, psk};
+use super::{Choices, Demands, HelloDraft, Offer, Selection, psk};
 use crate::error::{Error, PeerMisbehaved};
 use crate::extension::tls_cert_with_extern_psk::TlsCertWithExternPsk;
 use crate::extension::{Extensions, ExtensionsWriter};
 use crate::handshake::Cx;
-use crate::handshake::client::start::Offer;
 use crate::handshake::setup::ServerConfig;
 use crate::message::ClientHello;
 use crate::wire::{ExtensionType, PskKeyExchangeMode, SignatureScheme, What};

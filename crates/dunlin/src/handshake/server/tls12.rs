@@ -18,6 +18,7 @@ use crate::error::{AuthenticationFailure, Error, Misuse, PeerIncompatible, PeerM
 use crate::handshake::cached::{Form, Use};
 use crate::handshake::event::Event;
 use crate::handshake::key_exchange::ServerSide;
+use crate::handshake::negotiate::renegotiation_info::{Finisheds, Previous};
 use crate::handshake::negotiate::{
     self, Choices, SERVER_HELLO_TLS12, alpn, certificate_type, extended_master_secret, renegotiation_info,
     server_name, session_ticket,
@@ -26,8 +27,7 @@ use crate::handshake::negotiated::HandshakeKind;
 use crate::handshake::question::{Answer, Question};
 use crate::handshake::setup::ServerConfig;
 use crate::handshake::tls12::{
-    Completed, Finisheds, Previous, Role, algorithms, check_same_peer, has_scheme, send_finished,
-    signed_params,
+    Completed, Role, algorithms, check_same_peer, has_scheme, send_finished, signed_params,
 };
 use crate::handshake::verify::{Believed, BelievedPeer, Subject};
 use crate::handshake::{AwaitAnswer, Cx, ExpectMessage, Step, prove};
