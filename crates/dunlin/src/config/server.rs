@@ -9,7 +9,7 @@ use crate::auth::{Credential, Verifiers};
 use crate::cache::{CacheMode, Fingerprint, ServerCache, ServerHandshakeCache};
 use crate::early::{EarlyDataProtocols, EarlyDataServer, MAX_EARLY_DATA};
 use crate::error::{Error, Misuse};
-use crate::handshake::server::Caching;
+use crate::handshake::cached::server::Caching;
 use crate::handshake::setup::ServerConfig;
 use crate::resume::{SettingsDigest, Tickets};
 use crate::settings::{ClientAuth, CookieKeys, DatagramSettings, ProfileSettings, PskSource};

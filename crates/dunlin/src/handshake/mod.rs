@@ -47,6 +47,7 @@ pub(crate) mod signature;
 pub(crate) mod ssi;
 pub(crate) mod step;
 pub(crate) mod tls12;
+pub(crate) mod tls12_table;
 pub(crate) mod verify;
 
 /// The context that a state uses while it handles its input.

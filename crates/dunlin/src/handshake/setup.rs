@@ -4,10 +4,10 @@
 use crate::sync::Arc;
 use alloc::vec::Vec;
 
-use super::client::{self, Certificates};
+use super::cached::{client, server};
+use super::client::Certificates;
 use super::negotiate::early_data::EarlyDataSteps;
 use super::question::ChooseRetry;
-use super::server;
 use super::ssi::SsiSteps;
 use super::tls12::Handshakes;
 use crate::auth::Psk;

@@ -10,7 +10,7 @@ use crate::cache::CacheOutcome;
 use crate::crypto::Tls13CipherSuite;
 use crate::early::{EarlyDataOutcome, NoEarlyData};
 use crate::error::{Error, Internal, Misuse, PeerIncompatible, PeerMisbehaved};
-use crate::handshake::negotiate::handshake_cache::Cache;
+use crate::handshake::cached::client::Cache;
 use crate::handshake::negotiate::psk::{self, OfferedPsk};
 use crate::handshake::negotiate::renegotiation_info::Previous;
 use crate::handshake::negotiate::{

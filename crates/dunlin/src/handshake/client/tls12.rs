@@ -6,7 +6,6 @@ use alloc::vec::Vec;
 
 use pki_types::{CertificateDer, SubjectPublicKeyInfoDer};
 
-use super::cache::HasFinished;
 use super::reverify;
 use crate::address::ServerAddress;
 use crate::auth::select::{self, Wanted};
@@ -15,6 +14,7 @@ use crate::auth::{PeerIdentity, Psk, PskIdentity};
 use crate::cache::CachedPeer;
 use crate::crypto::{Tls12CipherSuite, Tls12KeyExchange};
 use crate::error::{Error, Internal, Malformed, Misuse, PeerIncompatible, PeerMisbehaved};
+use crate::handshake::cached::client::HasFinished;
 use crate::handshake::cached::{Form, Use};
 use crate::handshake::event::Event;
 use crate::handshake::key_exchange::ClientSide;

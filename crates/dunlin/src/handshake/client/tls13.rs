@@ -5,7 +5,6 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::fmt;
 
-use super::cache::HasFinished;
 use super::reverify;
 use crate::address::ServerAddress;
 use crate::auth::select;
@@ -14,6 +13,7 @@ use crate::crypto::Tls13CipherSuite;
 use crate::early::NoEarlyData;
 use crate::error::{Error, Internal, PeerMisbehaved};
 use crate::handshake::cached::Use;
+use crate::handshake::cached::client::HasFinished;
 use crate::handshake::event::Event;
 use crate::handshake::negotiate::psk::{OfferedPsk, session_key};
 use crate::handshake::negotiate::{

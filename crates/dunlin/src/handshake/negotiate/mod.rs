@@ -26,12 +26,12 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use super::Cx;
-use super::cached::Use;
+use super::cached::client::Cache;
+use super::cached::{Use, server};
 use super::negotiated::Negotiated;
 use super::prove;
 use super::question::ClientHelloInfo;
 use super::retry::Retry;
-use super::server;
 use super::setup::{ClientConfig, ServerConfig};
 use crate::address::ServerAddress;
 use crate::auth::AcceptedStaples;
@@ -80,7 +80,6 @@ pub(crate) mod tls_cert_with_extern_psk;
 use asks::Asks;
 use certificate_type::CertificateTypes;
 use early_data::EarlyOffer;
-use handshake_cache::Cache;
 use key_share::OfferedShare;
 use psk::{FoundPsk, OfferedPsk};
 use renegotiation_info::Previous;
@@ -439,7 +438,7 @@ pub(crate) struct Choices<'a> {
     /// The type of certificate that the server requests, if any.
     pub(crate) client_type: Option<CertificateType>,
     /// The use of the handshake cache, if both sides have agreed on any.
-    pub(crate) cache: Option<&'a dyn server::cache::Agreed>,
+    pub(crate) cache: Option<&'a dyn server::Agreed>,
     /// The selected PSK.
     pub(crate) psk: Option<&'a FoundPsk>,
     /// The server's key share.

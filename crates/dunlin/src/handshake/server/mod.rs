@@ -27,7 +27,7 @@
 //! ```
 
 mod address;
-pub(super) mod cache;
+mod cache;
 mod early;
 mod mark;
 mod rank;
@@ -36,5 +36,3 @@ pub(crate) mod start;
 pub(super) mod tls12;
 mod tls12_choice;
 mod tls13;
-
-pub(crate) use cache::Caching;

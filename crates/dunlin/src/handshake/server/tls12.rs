@@ -15,6 +15,7 @@ use crate::auth::{Credential, PeerIdentity, Psk, PskIdentity};
 use crate::cache::CacheOutcome;
 use crate::crypto::{KeyExchangeGroup, Tls12CipherSuite, Tls12KeyExchange};
 use crate::error::{AuthenticationFailure, Error, Misuse, PeerIncompatible, PeerMisbehaved};
+use crate::handshake::cached::server::{Agreed, Sends};
 use crate::handshake::cached::{Form, Use};
 use crate::handshake::event::Event;
 use crate::handshake::key_exchange::ServerSide;
@@ -65,7 +66,7 @@ struct Handshake {
     own: Option<usize>,
     /// In a renegotiation, the data of the previous handshake.
     previous: Option<Previous>,
-    cache: Option<Box<dyn cache::Agreed>>,
+    cache: Option<Box<dyn Agreed>>,
 }
 
 /// Where the server keeps the session.
@@ -202,7 +203,7 @@ fn resume(
     let own =
         credential(&config, hello, suite)?.ok().and_then(|own| config.profile.credentials.get(own.index()));
     // docs/handshake-cache.md §5, rule 7: a resumption does not use the cache.
-    let sends = cache::Sends { credential: None, request: None, client_type: None };
+    let sends = Sends { credential: None, request: None, client_type: None };
     let cache = cache::agree(cx, &config, hello, &sends, Use::Nothing)?;
     let chosen = Choices {
         resumes: true,
@@ -274,7 +275,7 @@ fn full(
         cx.draft.alpn = alpn::choose(&config, hello)?;
     }
     let request = client_type.map(|_| certificate_request(&config).write()).transpose()?;
-    let sends = cache::Sends { credential: own.map(Own::index), request: request.as_deref(), client_type };
+    let sends = Sends { credential: own.map(Own::index), request: request.as_deref(), client_type };
     // docs/handshake-cache.md §5, rule 7: a renegotiation does not use the cache.
     let usage = if previous.is_some() { Use::Nothing } else { Use::in_tls12(suite, extended) };
     let cache = match previous {
@@ -335,9 +336,9 @@ fn send_certificate(
     cx: &mut Cx<'_>,
     transcript: &mut Tls12Transcript,
     credential: &Credential,
-    cache: Option<&dyn cache::Agreed>,
+    cache: Option<&dyn Agreed>,
 ) -> Result<(), Error> {
-    match cache.and_then(cache::Agreed::own) {
+    match cache.and_then(Agreed::own) {
         Some((own, form)) => {
             let abbreviated = form.write(HandshakeType::CERTIFICATE, &own)?;
             let full = Certificate::tls12_len(credential.certificate_type(), credential.entries());

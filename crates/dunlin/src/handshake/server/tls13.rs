@@ -16,6 +16,7 @@ use crate::crypto::{OwnSecret, Tls13CipherSuite};
 use crate::early::{EarlyDataOutcome, NoEarlyData};
 use crate::error::{Error, Internal, PeerIncompatible, PeerMisbehaved};
 use crate::handshake::cached::Use;
+use crate::handshake::cached::server::{Agreed, Sends};
 use crate::handshake::event::Event;
 use crate::handshake::negotiate::psk::{FoundPsk, PskSecret};
 use crate::handshake::negotiate::{
@@ -105,7 +106,7 @@ fn answer(
         authentication(&config, hello, protocol.version(), by_psk)?;
     let client_type = request.as_ref().filter(|request| !request.by_messages).map(|request| request.typ);
     let credential = own.as_ref().filter(|own| !own.choice.by_messages).map(|own| own.choice.index);
-    let sends = cache::Sends { credential, request: None, client_type };
+    let sends = Sends { credential, request: None, client_type };
     // docs/handshake-cache.md §5, rule 7: a handshake with a PSK uses nothing of the cache and stores
     // nothing.
     let usage = if psk.is_some() { Use::Nothing } else { Use::Tls13 };
@@ -282,7 +283,7 @@ struct Common {
     resumed: bool,
     takes_tickets: bool,
     server_name: Option<String>,
-    cache: Option<Box<dyn cache::Agreed>>,
+    cache: Option<Box<dyn Agreed>>,
 }
 
 /// The handshake until the server's Finished.
