@@ -17,7 +17,7 @@ use crate::compression::CertificateDecompressor;
 use crate::compression::{self, CertificateCompressor};
 use crate::crypto::{CryptoProvider, KeyExchangeGroup, RsaEncryption, Tls12CipherSuite, Tls13CipherSuite};
 use crate::error::{Error, Misuse};
-use crate::handshake::ssi::{SSI_STEPS, SsiSteps};
+use crate::handshake::negotiate::ssi_parameters::{SSI_STEPS, SsiSteps};
 use crate::handshake::tls12::Handshakes;
 use crate::handshake::tls12_table::HANDSHAKES;
 use crate::keylog::KeyLog;

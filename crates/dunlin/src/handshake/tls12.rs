@@ -247,7 +247,7 @@ impl ExpectMessage for Traffic {
                 cx.progress.renegotiation = Renegotiation::Impossible;
                 cx.begin_again();
                 let hello = ClientHello::read(message, cx.protocol())?;
-                let tls12 = config.tls12.ok_or(Internal::Bug(What::NoTls12))?;
+                let tls12 = config.parts.tls12.ok_or(Internal::Bug(What::NoTls12))?;
                 (tls12.server)(cx, config, hello, Some(self.last))
             }
         }
@@ -263,7 +263,7 @@ impl Renegotiate for Traffic {
                 // server's Finished confirms the new keys.
                 cx.progress.data_waits = true;
                 cx.begin_again();
-                let tls12 = config.tls12.ok_or(Internal::Bug(What::NoTls12))?;
+                let tls12 = config.parts.tls12.ok_or(Internal::Bug(What::NoTls12))?;
                 (tls12.client_again)(cx, config, server, self.last)
             }
             Role::Server(_) => {

@@ -16,7 +16,7 @@ use crate::handshake::negotiate::renegotiation_info::Previous;
 use crate::handshake::negotiate::{
     self, HelloDraft, Offer, Terms, early_data, key_share, supported_versions,
 };
-use crate::handshake::setup::{ClientConfig, EarlyDataClient};
+use crate::handshake::setup::ClientConfig;
 use crate::handshake::step::Refusable;
 use crate::handshake::{Cx, ExpectMessage, Step};
 use crate::message::hello_verify_request::{self, MAX_VERIFY_REQUESTS};
@@ -38,7 +38,7 @@ pub(crate) fn start(
     let mut random = [0; 32];
     random_source.fill(&mut random)?;
     let mut session_id = Vec::new();
-    let tls12_suites = match config.tls12 {
+    let tls12_suites = match config.parts.tls12 {
         Some(tls12) => (tls12.client_suites)(&config),
         None => Vec::new(),
     };
@@ -73,15 +73,15 @@ pub(crate) fn start(
     if !tls12_suites.is_empty() {
         cx.progress.oldest = cx.protocol().oldest();
     }
-    let early = match &config.early_data {
-        Some(EarlyDataClient { protocols, steps }) => (steps.offer)(cx, &config, protocols, &psks),
+    let early = match &config.parts.early_data {
+        Some(early) => (early.steps.offer)(cx, &config, &early.protocols, &psks),
         None => Err(NoEarlyData::Disabled),
     };
     if let Err(why) = &early {
         cx.draft.early_data = EarlyDataOutcome::NotOffered(*why);
     }
     let early = early.ok();
-    let cache = config.handshake_cache.as_ref();
+    let cache = config.parts.cache.as_ref();
     let has_psk = !psks.is_empty() || tls12_suites.iter().any(|suite| suite.has_psk());
     let resumes = has_psk || tls12_session.is_some();
     let cache = cache.and_then(|cache| cache.offer(cx, &config, &server, resumes));
@@ -101,7 +101,7 @@ pub(crate) fn start(
         cookie: None,
         legacy_cookie: Vec::new(),
     };
-    match (config.certificates, offer.psks.first()) {
+    match (config.parts.certificates, offer.psks.first()) {
         // Before it sends early data, the client verifies the session's server against today's trust
         // settings.
         (Some(certificates), Some(OfferedPsk::Session(s)))
@@ -125,7 +125,7 @@ pub(in crate::handshake) fn renegotiate(
     let mut random = [0; 32];
     config.profile.provider.random.fill(&mut random)?;
     cx.effects.client_random = random;
-    let tls12 = config.tls12.ok_or(Internal::Bug(What::NoTls12))?;
+    let tls12 = config.parts.tls12.ok_or(Internal::Bug(What::NoTls12))?;
     let tls12_suites = (tls12.client_suites)(&config);
     let offer = Offer {
         terms: Terms { previous: Some(previous), ..Terms::new(config, server) },
@@ -155,7 +155,7 @@ fn send_reverified(cx: &mut Cx<'_>, mut offer: Offer) -> Result<Step, Error> {
 
 /// Sends the first ClientHello.
 fn send_first(cx: &mut Cx<'_>, mut offer: Offer) -> Result<Step, Error> {
-    if offer.terms.config.handshake_cache.is_some() {
+    if offer.terms.config.parts.cache.is_some() {
         // The default until the server answers an offer.
         cx.draft.cache = CacheOutcome::NotUsable;
     }
@@ -297,7 +297,7 @@ impl ExpectMessage for ExpectServerHello {
 
 impl Refusable for ExpectServerHello {
     fn refused(self: Box<Self>, cx: &mut Cx<'_>) -> Result<Step, Error> {
-        let tls12 = self.offer.terms.config.tls12;
+        let tls12 = self.offer.terms.config.parts.tls12;
         let tls12 = tls12.ok_or(Internal::Bug(What::NoTls12))?;
         (tls12.client_refused)(cx, self.offer)
     }
@@ -355,7 +355,7 @@ impl ExpectServerHello {
         let TranscriptSoFar::First(transcript) = self.transcript else {
             return Err(Internal::Bug(What::Tls12AfterRetry).into());
         };
-        let tls12 = self.offer.terms.config.tls12;
+        let tls12 = self.offer.terms.config.parts.tls12;
         let tls12 = tls12.ok_or(Internal::Bug(What::NoTls12))?;
         (tls12.client)(cx, self.offer, transcript, message, hello)
     }

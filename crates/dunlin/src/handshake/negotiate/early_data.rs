@@ -39,6 +39,13 @@ impl fmt::Debug for EarlyDataSteps {
     }
 }
 
+/// A client's settings for early data.
+#[derive(Clone, Debug)]
+pub(crate) struct EarlyDataClient {
+    pub(crate) protocols: EarlyDataProtocols,
+    pub(crate) steps: &'static EarlyDataSteps,
+}
+
 /// Early data that goes with the first ClientHello.
 pub(crate) struct EarlyOffer {
     pub(in crate::handshake) suite: &'static Tls13CipherSuite,

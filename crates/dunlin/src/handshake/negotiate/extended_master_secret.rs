@@ -6,7 +6,7 @@ use crate::error::{Error, PeerIncompatible};
 use crate::extension::extended_master_secret::ExtendedMasterSecret;
 use crate::extension::{Extensions, ExtensionsWriter};
 use crate::handshake::Cx;
-use crate::handshake::question::ClientHelloInfo;
+use crate::handshake::hints::ClientHelloInfo;
 use crate::handshake::setup::ServerConfig;
 use crate::message::ClientHello;
 use crate::settings::ProfileSettings;

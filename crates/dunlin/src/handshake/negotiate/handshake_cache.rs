@@ -7,7 +7,7 @@ use crate::extension::ExtensionsWriter;
 use crate::extension::{cached_info, handshake_cache};
 use crate::handshake::Cx;
 use crate::handshake::cached::client::Cache;
-use crate::handshake::question::{CacheNames, ClientHelloInfo};
+use crate::handshake::hints::{CacheNames, ClientHelloInfo};
 use crate::message::ClientHello;
 use alloc::boxed::Box;
 

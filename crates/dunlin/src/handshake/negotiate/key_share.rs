@@ -8,7 +8,7 @@ use crate::extension::key_share::{self, Entry, Selected};
 use crate::extension::supported_groups::SupportedGroups;
 use crate::extension::{Extensions, ExtensionsWriter};
 use crate::handshake::Cx;
-use crate::handshake::question::ClientHelloInfo;
+use crate::handshake::hints::ClientHelloInfo;
 use crate::handshake::retry::Retry;
 use crate::handshake::setup::{ClientConfig, ServerConfig};
 use crate::message::ClientHello;

@@ -28,9 +28,9 @@ use alloc::vec::Vec;
 use super::Cx;
 use super::cached::client::Cache;
 use super::cached::{Use, server};
+use super::hints::ClientHelloInfo;
 use super::negotiated::Negotiated;
 use super::prove;
-use super::question::ClientHelloInfo;
 use super::retry::Retry;
 use super::setup::{ClientConfig, ServerConfig};
 use crate::address::ServerAddress;
@@ -71,7 +71,7 @@ mod rrc;
 pub(crate) mod server_name;
 pub(crate) mod session_ticket;
 mod signature_algorithms;
-pub(super) mod ssi_parameters;
+pub(crate) mod ssi_parameters;
 mod staples;
 mod status_request;
 pub(crate) mod supported_versions;
@@ -170,13 +170,13 @@ static OFFERS: &[OfferStep] = &[
     supported_versions::offer,
     cookie::offer,
     |cx, offer, hello| {
-        let tls12 = offer.terms.config.tls12;
+        let tls12 = offer.terms.config.parts.tls12;
         each(tls12.map_or(&[], |tls12| tls12.offers), cx, offer, hello);
     },
     key_share::offer,
     |cx, offer, hello| {
         let config = &offer.terms.config;
-        if let Some(certificates) = config.certificates.filter(|_| !config.profile.trust.is_empty()) {
+        if let Some(certificates) = config.parts.certificates.filter(|_| !config.profile.trust.is_empty()) {
             each(certificates.steps.offers, cx, offer, hello);
         }
     },
@@ -209,7 +209,7 @@ pub(crate) static CERTIFICATE_STEPS: CertificateSteps = CertificateSteps {
         did_methods::offer,
         staples::offer,
         |cx, offer, hello| {
-            if let Some(ssi) = offer.terms.config.ssi {
+            if let Some(ssi) = offer.terms.config.parts.ssi {
                 (ssi.offer)(cx, offer, hello);
             }
         },
@@ -276,7 +276,7 @@ type SelectStep = fn(&mut Cx<'_>, &mut Offer, &Extensions<'_>, &mut Selection) -
 static SELECT: &[SelectStep] = &[
     psk::select,
     key_share::select,
-    |cx, offer, extensions, selection| match offer.terms.config.certificates {
+    |cx, offer, extensions, selection| match offer.terms.config.parts.certificates {
         Some(certificates) => {
             certificates.steps.selects.iter().try_for_each(|step| step(cx, offer, extensions, selection))
         }
@@ -321,7 +321,7 @@ static ACCEPT: &[AcceptStep] = &[
     #[cfg(feature = "association-ports")]
     association_port::accept,
     |cx, terms, answers| {
-        let certificates = terms.config.certificates;
+        let certificates = terms.config.parts.certificates;
         accept_each(certificates.map_or(&[], |certificates| certificates.steps.accepts), cx, terms, answers)
     },
     handshake_cache::accept,
@@ -573,7 +573,7 @@ static REQUEST: &[RequestStep] = &[
 
 /// Writes a CertificateRequest or SSIRequest.
 pub(crate) fn request(config: &ServerConfig, request: &Request) -> Result<Vec<u8>, Error> {
-    if let Some(ssi) = config.ssi.filter(|_| request.by_messages) {
+    if let Some(ssi) = config.parts.ssi.filter(|_| request.by_messages) {
         return (ssi.write_request)(&config.profile, request);
     }
     let mut w = ExtensionsWriter::default();
@@ -642,7 +642,7 @@ impl Demands {
     pub(crate) fn of_client(hello: &ClientHello, config: &ServerConfig) -> Result<Self, Error> {
         let mut demands = Self::read(&hello.extensions(), IN_CLIENT_HELLO)?;
         demands.types.retain(|typ| config.profile.has_certificates(*typ, true));
-        if let Some(ssi) = config.ssi {
+        if let Some(ssi) = config.parts.ssi {
             (ssi.demand)(&config.profile, hello, &mut demands)?;
         }
         Ok(demands)

@@ -11,7 +11,7 @@ use crate::extension::pre_shared_key::{self, Identity, Selected};
 use crate::extension::psk_key_exchange_modes::PskKeyExchangeModes;
 use crate::extension::{Extensions, ExtensionsWriter};
 use crate::handshake::Cx;
-use crate::handshake::question::ClientHelloInfo;
+use crate::handshake::hints::ClientHelloInfo;
 use crate::handshake::setup::{ClientConfig, ServerConfig};
 use crate::message::ClientHello;
 use crate::protocol::Protocol;

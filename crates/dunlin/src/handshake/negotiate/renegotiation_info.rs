@@ -5,7 +5,7 @@ use crate::error::{Error, PeerIncompatible};
 use crate::extension::ExtensionsWriter;
 use crate::extension::renegotiation_info::RenegotiationInfo;
 use crate::handshake::Cx;
-use crate::handshake::question::ClientHelloInfo;
+use crate::handshake::hints::ClientHelloInfo;
 use crate::handshake::setup::ServerConfig;
 use crate::message::ClientHello;
 use crate::schedule::tls12::VerifyData;

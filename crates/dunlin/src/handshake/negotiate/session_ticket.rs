@@ -5,7 +5,7 @@ use crate::error::Error;
 use crate::extension::ExtensionsWriter;
 use crate::extension::session_ticket::{Promised, Ticket};
 use crate::handshake::Cx;
-use crate::handshake::question::ClientHelloInfo;
+use crate::handshake::hints::ClientHelloInfo;
 use crate::message::ClientHello;
 use crate::wire::ExtensionType;
 use alloc::vec::Vec;

@@ -6,7 +6,7 @@ use crate::error::Error;
 use crate::extension::signature_algorithms::{SignatureAlgorithms, SignatureAlgorithmsCert};
 use crate::extension::{Extensions, ExtensionsWriter};
 use crate::handshake::Cx;
-use crate::handshake::question::ClientHelloInfo;
+use crate::handshake::hints::ClientHelloInfo;
 use crate::message::ClientHello;
 use crate::settings::ProfileSettings;
 use crate::wire::SignatureScheme;

@@ -7,10 +7,10 @@ use crate::sync::Arc;
 use super::start::{self, Request, SentRetry};
 use crate::crypto::{KeyExchangeGroup, Tls13CipherSuite};
 use crate::error::{Error, PeerIncompatible};
+use crate::handshake::hints::RetryChoice;
 use crate::handshake::negotiate::key_share::{self, ShareChoice};
 use crate::handshake::negotiate::supported_versions::{no_common_version, offers_tls12, offers_tls13};
 use crate::handshake::negotiate::{self, cookie, psk};
-use crate::handshake::question::RetryChoice;
 use crate::handshake::retry::{self, Retry};
 use crate::handshake::setup::ServerConfig;
 use crate::handshake::{Cx, Step};
@@ -46,7 +46,7 @@ pub(super) fn check(
             None => demand_by_retry(cx, config, hello),
         };
     }
-    if all(config).all(|config| config.tls12.is_none()) || !offers_tls12(hello, cx.protocol())? {
+    if all(config).all(|config| config.parts.tls12.is_none()) || !offers_tls12(hello, cx.protocol())? {
         // The alert is shorter than the ClientHello.
         return Err(no_common_version(hello, cx.protocol()));
     }

@@ -30,7 +30,7 @@ pub(super) fn agree(
     sends: &Sends<'_>,
     usage: Use,
 ) -> Result<Option<Box<dyn Agreed>>, Error> {
-    match &config.handshake_cache {
+    match &config.parts.cache {
         Some(cache) => cache.agree(cx, config, hello, sends, usage),
         None => Ok(None),
     }

@@ -167,7 +167,7 @@ fn with_config(cx: &mut Cx<'_>, arrival: Arrival) -> Result<Step, Error> {
     if let Some(content) = config.profile.max_sent_record {
         cx.emitter.cap_sent_records(content.into());
     }
-    let tls12 = config.tls12.filter(|_| sent.is_none());
+    let tls12 = config.parts.tls12.filter(|_| sent.is_none());
     if !(config.profile.has_tls13() && offers_tls13(&hello, cx.protocol())?) {
         let Some(tls12) = tls12.filter(|_| offers_tls12(&hello, cx.protocol()).unwrap_or(false)) else {
             return Err(no_common_version(&hello, cx.protocol()));

@@ -221,7 +221,7 @@ fn resume(
     negotiated.cipher_suite = Some(suite.id);
     negotiated.kind = HandshakeKind::Resumed;
     negotiated.peer_validity = session.validity();
-    if config.handshake_cache.is_some() {
+    if config.parts.cache.is_some() {
         negotiated.cache = CacheOutcome::NotUsable;
     }
     negotiated.server_name.clone_from(&session.server_name);
@@ -282,7 +282,7 @@ fn full(
         None => cache::agree(cx, &config, hello, &sends, usage)?,
         Some(_) => None,
     };
-    if config.handshake_cache.is_some() {
+    if config.parts.cache.is_some() {
         cx.draft.cache = usage.outcome(cache.is_some());
     }
     let chosen = Choices {

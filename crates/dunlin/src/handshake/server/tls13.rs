@@ -111,7 +111,7 @@ fn answer(
     // nothing.
     let usage = if psk.is_some() { Use::Nothing } else { Use::Tls13 };
     let cache = cache::agree(cx, &config, hello, &sends, usage)?;
-    if config.handshake_cache.is_some() {
+    if config.parts.cache.is_some() {
         // Identities in messages of their own are never cached (docs/identity.md).
         let has_certificates = credential.is_some() || client_type.is_some();
         let usage = if has_certificates { usage } else { Use::Nothing };
@@ -314,7 +314,7 @@ impl Handshake {
         cx.emitter.write_keys(Epoch::Application, &write.keys(cx.protocol()))?;
         cx.emitter.end_of_flight()?;
 
-        let (profile, ssi) = (Arc::clone(&self.common.config.profile), self.common.config.ssi);
+        let (profile, ssi) = (Arc::clone(&self.common.config.profile), self.common.config.parts.ssi);
         let optional = self.common.config.client_auth == ClientAuth::Optional;
         let mut finish = Finish { common: self.common, master, read, write };
         let cached = finish.common.cache.as_mut().and_then(|cache| cache.take_client());
