@@ -27,8 +27,10 @@
 //! ```
 
 mod address;
+mod arrival;
 mod cache;
 mod early;
+mod hello_retry;
 mod mark;
 mod rank;
 mod renegotiate;

@@ -5,22 +5,22 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use super::address::{self, Proof};
-use super::mark::{self, Spent};
-use super::{rank, tls13};
+use super::arrival::{Arrival, Choice, SentRetry, Spent};
+use super::hello_retry::{self, Request};
+use super::rank::{self, AfterOrigin};
+use super::{mark, tls13};
 use crate::auth::Belief;
-use crate::crypto::{HashAlgorithm, KeyExchangeGroup, Tls13CipherSuite};
-use crate::early::{EarlyDataOutcome, NoEarlyData};
+use crate::crypto::{HashAlgorithm, Tls13CipherSuite};
 use crate::error::{Error, Misuse, PeerIncompatible, PeerMisbehaved};
 use crate::handshake::negotiate::key_share::{self, ShareChoice};
 use crate::handshake::negotiate::psk::{FoundPsk, PskSecret};
 use crate::handshake::negotiate::supported_versions::{no_common_version, offers_tls12, offers_tls13};
 use crate::handshake::negotiate::{self, cookie, early_data, psk, server_name, tls_cert_with_extern_psk};
 use crate::handshake::question::{Answer, Question};
-use crate::handshake::retry::{self, Retry};
+use crate::handshake::retry::Retry;
 use crate::handshake::setup::ServerConfig;
 use crate::handshake::{AwaitAnswer, Cx, ExpectMessage, Step};
-use crate::message::server_hello::RETRY_RANDOM;
-use crate::message::{ClientHello, Message, ServerHello};
+use crate::message::{ClientHello, Message};
 use crate::protocol::Protocol;
 use crate::resume::{Session, TicketKind};
 use crate::schedule::Transcript;
@@ -33,16 +33,13 @@ use crate::wire::{ExtensionType, HandshakeType, PskKeyExchangeMode, What};
 /// key, and each look-up is work for a client that is not authenticated.
 pub(crate) const MAX_IDENTITIES: usize = 5;
 
-/// The length of the name of a stored session, in bytes. It is long enough that a client cannot guess a name.
-pub(super) const SESSION_NAME_LEN: usize = 16;
-
 /// The first step of a server: it waits for a ClientHello.
 pub(crate) fn start(config: Arc<ServerConfig>) -> Step {
     expect(config, None)
 }
 
 /// Waits for a ClientHello, the second one after a HelloRetryRequest.
-pub(super) fn expect(config: Arc<ServerConfig>, retry: Option<SentRetry>) -> Step {
+fn expect(config: Arc<ServerConfig>, retry: Option<SentRetry>) -> Step {
     Step::expect(ExpectClientHello { config, retry, parsed: None })
 }
 
@@ -52,16 +49,6 @@ struct ExpectClientHello {
     retry: Option<SentRetry>,
     /// The ClientHello that follows, if it was parsed before.
     parsed: Option<ClientHello>,
-}
-
-/// A HelloRetryRequest that this server has sent.
-pub(super) struct SentRetry {
-    pub(super) retry: Retry,
-    pub(super) cookie: Option<Vec<u8>>,
-    /// The ticket for early data in the first ClientHello, which is marked as used.
-    pub(super) spent: Option<Spent>,
-    /// Whether the profile was chosen before. Then it also applies to the second ClientHello.
-    pub(super) has_profile: bool,
 }
 
 impl ExpectMessage for ExpectClientHello {
@@ -97,7 +84,7 @@ impl ExpectMessage for ExpectClientHello {
                 cx.effects.client_random = hello.random;
                 match address::check(cx, &config, &hello)? {
                     Proof::Returned(retry) => retry,
-                    Proof::Demanded(step) => return Ok(step),
+                    Proof::Demanded(sent) => return Ok(expect(config, sent)),
                 }
             }
         };
@@ -105,16 +92,6 @@ impl ExpectMessage for ExpectClientHello {
         let spent = sent.as_mut().and_then(|sent| sent.spent.take());
         mark::before_choice(cx, Arrival { config, hello, sent, spent }, choose_config)
     }
-}
-
-/// A ClientHello on its way through the server's choices.
-pub(super) struct Arrival {
-    pub(super) config: Arc<ServerConfig>,
-    pub(super) hello: ClientHello,
-    /// The HelloRetryRequest that this server has sent, if any.
-    pub(super) sent: Option<SentRetry>,
-    /// The ticket for early data, if it was marked as used.
-    pub(super) spent: Option<Spent>,
 }
 
 /// Asks the caller to choose the configuration, if that is due.
@@ -306,7 +283,7 @@ fn weigh(
     secret: Option<PskSecret>,
 ) -> Result<Step, Error> {
     if let Some(PskSecret::External(psk)) = &secret
-        && common_suite(&search.config, &search.hello, Some(psk.hash())).is_none()
+        && search.config.profile.common_suite(&search.hello.cipher_suites, Some(psk.hash())).is_none()
     {
         search.missing = PeerIncompatible::PskHash;
     }
@@ -323,10 +300,6 @@ fn weigh(
         None => find_psk(cx, search),
     }
 }
-
-/// The continuation with the session if its external PSK is still valid, otherwise with `None`.
-pub(super) type AfterOrigin =
-    Box<dyn FnOnce(&mut Cx<'_>, Option<Box<Session>>) -> Result<Step, Error> + Send + Sync>;
 
 /// Rejects a session if the external PSK from which it stems was removed or replaced, or if its client now
 /// needs a stronger profile.
@@ -400,16 +373,6 @@ pub(super) fn is_good(cx: &Cx<'_>, config: &ServerConfig, session: &Session, hel
         && config.profile.trust.still_believe(session.peer.as_ref(), cx.now) == Belief::Holds
 }
 
-/// The server's first suite that the client also offers, with this hash if one is given.
-pub(super) fn common_suite(
-    config: &ServerConfig,
-    hello: &ClientHello,
-    hash: Option<HashAlgorithm>,
-) -> Option<&'static Tls13CipherSuite> {
-    let fits = |s: &&Tls13CipherSuite| hash.is_none_or(|h| h == s.hash.algorithm());
-    config.profile.cipher_suites.iter().copied().filter(fits).find(|s| hello.cipher_suites.contains(&s.id))
-}
-
 /// The server's suite for a ClientHello that answers `retry`, if that is present. A profile that the caller
 /// has chosen after a HelloRetryRequest keeps the suite of that request, even if it prefers another one.
 fn suite_after(
@@ -423,7 +386,7 @@ fn suite_after(
     let fits = |s: &&'static Tls13CipherSuite| {
         hash.is_none_or(|h| h == s.hash.algorithm()) && hello.cipher_suites.contains(&s.id)
     };
-    bound.filter(fits).or_else(|| common_suite(config, hello, hash))
+    bound.filter(fits).or_else(|| config.profile.common_suite(&hello.cipher_suites, hash))
 }
 
 /// Chooses the suite and the group, or sends a HelloRetryRequest. Without a PSK, `psk` is the reason.
@@ -457,86 +420,19 @@ fn choose(cx: &mut Cx<'_>, search: Search, psk: Result<FoundPsk, PeerIncompatibl
             ShareChoice::Use(share) => Some(share),
             ShareChoice::Request(group) => {
                 let request = Request { suite, group: Some(group), spent, has_profile: true };
-                return send_retry(cx, config, &hello, request);
+                let sent = hello_retry::send(cx, &config, &hello, request)?;
+                return Ok(expect(config, Some(sent)));
             }
         },
     };
     if retry.is_none() && config.demands_cookie(cx.protocol()) {
         let request = Request { suite, group: None, spent, has_profile: true };
-        return send_retry(cx, config, &hello, request);
+        let sent = hello_retry::send(cx, &config, &hello, request)?;
+        return Ok(expect(config, Some(sent)));
     }
     let transcript = match retry {
         None => Transcript::new(suite.hash),
-        Some(retry) => rebuild(cx, &hello, suite, &retry)?,
+        Some(retry) => hello_retry::rebuild(cx, &hello, suite, &retry)?,
     };
-    tls13::client_hello(cx, tls13::Choice { config, suite, share, psk, spent, transcript }, &hello)
-}
-
-/// The content of a HelloRetryRequest, and the ticket that was marked as used.
-pub(super) struct Request {
-    pub(super) suite: &'static Tls13CipherSuite,
-    pub(super) group: Option<&'static dyn KeyExchangeGroup>,
-    pub(super) spent: Option<Spent>,
-    pub(super) has_profile: bool,
-}
-
-/// Sends a HelloRetryRequest for another group, or only for a cookie.
-pub(super) fn send_retry(
-    cx: &mut Cx<'_>,
-    config: Arc<ServerConfig>,
-    hello: &ClientHello,
-    Request { suite, group, spent, has_profile }: Request,
-) -> Result<Step, Error> {
-    // RFC 8446 §2.1: the second ClientHello answers this request, so none of it can have arrived.
-    cx.emitter.peer_waits()?;
-    let retry = Retry {
-        cipher_suite: suite.id,
-        group: group.map(|g| g.name()),
-        hello_hash: suite.hash.hash(&[hello.message().bytes()]),
-        unchanged: retry::unchanged(&config.profile.provider, hello),
-    };
-    let cookie = match config.demands_cookie(cx.protocol()) {
-        true => Some(retry.to_cookie(&config, cx.now, cx.emitter.peer_address())?),
-        false => None,
-    };
-    let request = retry_request(cx.protocol(), hello, &retry, cookie.as_deref())?;
-    cx.send(request)?;
-    if !hello.session_id().is_empty() && cx.protocol().has_compatibility_mode() {
-        cx.emitter.change_cipher_spec()?;
-    }
-    cx.emitter.end_of_flight()?;
-    if early_data::is_offered(hello) {
-        cx.emitter.skip_early_data();
-        let why = if config.early_data.is_some() { NoEarlyData::Retry } else { NoEarlyData::Disabled };
-        cx.early_data(EarlyDataOutcome::Rejected(why));
-    }
-    Ok(expect(config, Some(SentRetry { retry, cookie, spent, has_profile })))
-}
-
-fn retry_request(
-    protocol: Protocol,
-    hello: &ClientHello,
-    retry: &Retry,
-    cookie: Option<&[u8]>,
-) -> Result<Vec<u8>, Error> {
-    let extensions = negotiate::retry(protocol, retry, cookie);
-    ServerHello::write(protocol, &RETRY_RANDOM, echo(protocol, hello), retry.cipher_suite, &extensions)
-}
-
-/// The session ID that the server echoes (RFC 8446 §4.1.3). Over datagrams it is empty (RFC 9147 §5.3).
-pub(super) fn echo(protocol: Protocol, hello: &ClientHello) -> &[u8] {
-    if protocol.has_compatibility_mode() { hello.session_id() } else { &[] }
-}
-
-/// Reconstructs the transcript up to the HelloRetryRequest from the retry state or the cookie.
-pub(super) fn rebuild(
-    cx: &Cx<'_>,
-    hello: &ClientHello,
-    suite: &'static Tls13CipherSuite,
-    retry: &Retry,
-) -> Result<Transcript, Error> {
-    let mut transcript = Transcript::from_hello_hash(suite.hash, retry.hello_hash.as_ref());
-    let cookie = cookie::of(hello)?;
-    transcript.add(&retry_request(cx.protocol(), hello, retry, cookie.as_deref())?);
-    Ok(transcript)
+    tls13::client_hello(cx, Choice { config, suite, share, psk, spent, transcript }, &hello)
 }

@@ -6,8 +6,9 @@ use alloc::vec::Vec;
 
 use pki_types::CertificateDer;
 
+use super::rank::AfterOrigin;
 use super::renegotiate::{First, Target};
-use super::start::{AfterOrigin, SESSION_NAME_LEN, check_origin, is_good, look_up};
+use super::start::{check_origin, is_good, look_up};
 use super::tls12_choice::{Choice, Own, choose, credential};
 use super::{cache, rank};
 use crate::auth::verifier::KeyUse;
@@ -37,7 +38,7 @@ use crate::message::{
     Staples, Tls12CertificateRequest, Tls12NewSessionTicket, certificate_status, server_hello_done,
 };
 use crate::protocol::Side;
-use crate::resume::{Session, TicketKind};
+use crate::resume::{SESSION_NAME_LEN, Session, TicketKind};
 use crate::schedule::Tls12Transcript;
 use crate::schedule::tls12::{MasterSecret, Randoms, VerifyData};
 use crate::settings::ClientAuth;

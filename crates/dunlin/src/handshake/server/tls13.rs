@@ -7,8 +7,7 @@ use alloc::vec::Vec;
 
 use zeroize::Zeroizing;
 
-use super::mark::Spent;
-use super::start::{SESSION_NAME_LEN, echo};
+use super::arrival::{Choice, Spent};
 use super::{cache, early, rank};
 use crate::auth::select;
 use crate::auth::{PeerIdentity, PskIdentity};
@@ -33,26 +32,13 @@ use crate::handshake::verify::ExpectCertificate;
 use crate::handshake::{Cx, ExpectMessage, Step};
 use crate::message::{self, ClientHello, Message, NewSessionTicket, ServerHello, encrypted_extensions};
 use crate::protocol::Side;
-use crate::resume::{Session, TicketKind};
+use crate::resume::{SESSION_NAME_LEN, Session, TicketKind};
 use crate::schedule::Transcript;
 use crate::schedule::binder::PskKind;
 use crate::schedule::tls13::{EarlySecret, HandshakeSecret, MasterSecret, ResumptionSecret, TrafficSecret};
 use crate::settings::ClientAuth;
 use crate::transport::Epoch;
 use crate::wire::{CertificateType, ExtensionType, HandshakeType, ProtocolVersion, SignatureScheme, What};
-
-/// The server's choice for this client.
-pub(super) struct Choice {
-    pub(super) config: Arc<ServerConfig>,
-    pub(super) suite: &'static Tls13CipherSuite,
-    /// The group and the client's share of it. `None` with psk_ke.
-    pub(super) share: Option<key_share::Share>,
-    pub(super) psk: Option<FoundPsk>,
-    /// The ticket for early data, if it was marked as used.
-    pub(super) spent: Option<Spent>,
-    /// The transcript before this ClientHello.
-    pub(super) transcript: Transcript,
-}
 
 /// The choice after the binder was verified, if there is one.
 struct Verified {
@@ -133,7 +119,7 @@ fn answer(
     let w = negotiate::answer(SERVER_HELLO, cx, &chosen)?;
     let mut random = [0; 32];
     config.profile.provider.random.fill(&mut random)?;
-    let server_hello = ServerHello::write(protocol, &random, echo(protocol, hello), suite.id, &w)?;
+    let server_hello = ServerHello::write(protocol, &random, hello.session_id_echo(protocol), suite.id, &w)?;
     cx.send_in(&mut transcript, server_hello)?;
     if !hello.session_id().is_empty() && protocol.has_compatibility_mode() {
         cx.emitter.change_cipher_spec()?;
@@ -320,7 +306,11 @@ impl Handshake {
         let cached = finish.common.cache.as_mut().and_then(|cache| cache.take_client());
         let Some(request) = self.request else {
             return Ok(match self.takes_early_data {
-                true => early::expect_end(cx, finish, transcript),
+                true => early::expect_end(
+                    cx,
+                    transcript,
+                    Box::new(|cx, transcript| finish.after_early_data(cx, transcript)),
+                ),
                 false => Step::expect(ExpectFinished { finish, transcript }),
             });
         };
@@ -352,7 +342,7 @@ impl Handshake {
 }
 
 /// The state that the server needs when the client's Finished arrives.
-pub(super) struct Finish {
+struct Finish {
     common: Common,
     master: MasterSecret,
     read: TrafficSecret,
@@ -361,7 +351,7 @@ pub(super) struct Finish {
 
 impl Finish {
     /// Continues after EndOfEarlyData: the client's Finished is next, under the handshake keys.
-    pub(super) fn after_early_data(self, cx: &mut Cx<'_>, transcript: Transcript) -> Result<Step, Error> {
+    fn after_early_data(self, cx: &mut Cx<'_>, transcript: Transcript) -> Result<Step, Error> {
         cx.emitter.read_keys(Epoch::Handshake, &self.common.client_secret.keys(cx.protocol()))?;
         Ok(Step::expect(ExpectFinished { finish: self, transcript }))
     }
