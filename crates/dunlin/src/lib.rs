@@ -112,10 +112,9 @@ pub use endpoint::{
 };
 pub use error::Error;
 pub use handshake::event::{Event, MessageSize};
+pub use handshake::hints::{CacheNames, ChooseRetry, ClientHelloInfo, RetryChoice};
 pub use handshake::negotiated::{HandshakeKind, Negotiated};
-pub use handshake::question::{
-    Answer, CacheNames, ChooseRetry, ClientHelloInfo, IdentifiedClient, Question, QuestionId, RetryChoice,
-};
+pub use handshake::question::{Answer, IdentifiedClient, Question, QuestionId};
 pub use keylog::KeyLog;
 pub use pki_types;
 pub use protocol::{Protocol, Side, TransportKind};

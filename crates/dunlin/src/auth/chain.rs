@@ -6,17 +6,34 @@
 //! signature only where the names lead to a trust anchor. A peer invents names and identifiers as it likes,
 //! so they save work but never allow more.
 
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use pki_types::{
     AlgorithmIdentifier, CertificateDer, InvalidSignature, SignatureVerificationAlgorithm, TrustAnchor,
 };
 
+use super::certificate::{authority_key_id, common_name, from_issuer, names, subject_key_id};
 use super::der::tlv;
 use super::failure::bounded;
-use super::verifier::Algorithms;
-use super::x509::{Anchor, authority_key_id, common_name, from_issuer, names, subject_key_id};
+use crate::crypto::Algorithms;
 use crate::error::{AuthenticationFailure, ShortKey};
+
+/// A trust anchor with the key identifier of its certificate, by which the engine chooses among trust anchors
+/// with one name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Anchor {
+    pub(super) trust: TrustAnchor<'static>,
+    /// subjectKeyIdentifier (RFC 5280 §4.2.1.2).
+    pub(super) key_id: Option<Box<[u8]>>,
+}
+
+/// A trust anchor without a key identifier.
+impl From<TrustAnchor<'static>> for Anchor {
+    fn from(trust: TrustAnchor<'static>) -> Self {
+        Self { trust, key_id: None }
+    }
+}
 
 /// The shortest and the longest RSA key that the providers accept, in bits.
 const MIN_RSA_BITS: usize = 2048;

@@ -7,8 +7,8 @@ use core::cell::Cell;
 
 use webpki::{Cert, Error, VerifiedPath};
 
+use super::certificate::{COMMON_NAME, attributes, extension};
 use super::der::tlv;
-use super::x509::{COMMON_NAME, attributes, extension};
 
 /// id-emailAddress (RFC 5280 §A.1).
 const EMAIL_ADDRESS: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 9, 1];

@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 use pki_types::{CertificateDer, ServerName};
 use webpki::{EndEntityCert, Error as W};
 
-use super::x509::{common_name, dates};
+use super::certificate::{common_name, dates};
 use crate::error::{AuthenticationFailure as F, OutOfDate};
 
 /// The longest AlgorithmIdentifier that an error keeps, in bytes: more than RSASSA-PSS with all parameters

@@ -9,9 +9,9 @@ use core::fmt;
 use pki_types::{CertificateDer, SubjectPublicKeyInfoDer};
 use subtle::ConstantTimeEq;
 
+use super::certificate::public_key_info;
 use super::der::tlv;
 use super::psk::{PSK_DIGEST_LEN, Psk};
-use super::x509::public_key_info;
 use crate::crypto::Hash;
 use crate::error::{Error, Misuse};
 use crate::wire::{CertificateType, Reader, Writer};

@@ -10,6 +10,7 @@ use pki_types::{CertificateDer, SubjectPublicKeyInfoDer};
 use crate::crypto::{RsaDecryption, SigningKey};
 use crate::wire::{CertificateType, DidMethod, SignatureScheme};
 
+mod certificate;
 mod chain;
 pub(crate) mod codec;
 mod constraints;
@@ -25,6 +26,7 @@ pub(crate) mod verifier;
 pub(crate) mod x509;
 
 pub use crate::extension::did_proof::KnownRegistry;
+pub use chain::Anchor;
 pub(crate) use credential::AcceptedStaples;
 pub use credential::{DidProofs, Identifier, VerifiableCredential};
 pub use identity::{
@@ -37,7 +39,7 @@ pub use revocation::Revocation;
 pub use verifier::{
     Acceptance, AskAgain, Belief, Claim, KeyUse, Validity, Verdict, Verified, Verifier, Verifiers,
 };
-pub use x509::{Anchor, X509Trust};
+pub use x509::X509Trust;
 
 /// A private key in this process, or elsewhere.
 #[derive(Clone, Debug)]
@@ -148,7 +150,9 @@ impl Credential {
             | Self::Other { .. } => true,
             Self::X509 { chain, key: PrivateKey::Here(key) } => {
                 // An empty chain passes here, because another rule of the profile rejects it.
-                chain.first().is_none_or(|leaf| x509::public_key_info(leaf) == Some(&**key.public_key()))
+                chain
+                    .first()
+                    .is_none_or(|leaf| certificate::public_key_info(leaf) == Some(&**key.public_key()))
             }
             Self::RawKey { public_key, key: PrivateKey::Here(key) } => public_key == key.public_key(),
         }

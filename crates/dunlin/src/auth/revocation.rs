@@ -1,6 +1,7 @@
 //! Certificate revocation lists (CRLs, RFC 5280 §5). webpki parses them; this module decides which of them is
 //! about a certificate, and verifies it (RFC 5280 §6.3.3).
 
+use crate::crypto::Algorithms;
 use crate::sync::Arc;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -12,8 +13,7 @@ use webpki::{Cert, CertRevocationList, OwnedCertRevocationList, VerifiedPath};
 
 use super::chain::{self, Signed};
 use super::der::{seconds, tlv};
-use super::verifier::Algorithms;
-use super::{failure, x509};
+use super::{certificate, failure};
 use crate::error::{AuthenticationFailure as Failure, Error, Misuse};
 
 /// CRLs, and how strictly this side applies them. By default it checks every certificate of the chain,
@@ -174,7 +174,7 @@ impl Revocation {
             };
             // RFC 5280 §6.3.3 (f): "If a key usage extension is present in the CRL issuer's certificate,
             // verify that the cRLSign bit is set." A trust anchor has no such extension.
-            let may_sign = issuer_der.as_ref().is_none_or(|issuer| x509::may_sign_lists(issuer));
+            let may_sign = issuer_der.as_ref().is_none_or(|issuer| certificate::may_sign_lists(issuer));
             self.check_certificate(checked, certificate, i > 0, (key, may_sign), tried)?;
         }
         Ok(())
@@ -245,7 +245,7 @@ impl List {
     fn read(der: &[u8]) -> Result<Self, &'static str> {
         let (this_s, next_s, extensions) = fields(der)?;
         let parsed = OwnedCertRevocationList::from_der(der).map_err(|e| failure::of_own(&e))?;
-        let key_id = x509::authority_key_id_among(extensions).map(Into::into);
+        let key_id = certificate::authority_key_id_among(extensions).map(Into::into);
         Ok(Self { parsed: parsed.into(), der: der.to_vec().into(), this_s, next_s, key_id })
     }
 
@@ -262,11 +262,12 @@ impl List {
     /// Whether this CRL is about a certificate, which is an authority's or not (RFC 5280 §6.3.3 (b)). A CRL
     /// with a distribution point is only about the certificates that name it.
     fn covers(&self, certificate: &[u8], is_authority: bool) -> bool {
-        if x509::names(certificate).is_none_or(|(issuer, _subject)| issuer != self.parsed.issuer()) {
+        if certificate::names(certificate).is_none_or(|(issuer, _subject)| issuer != self.parsed.issuer()) {
             return false;
         }
         let Some(own) = self.parsed.issuing_distribution_point() else { return true };
-        let (Some(own), Some(theirs)) = (Scope::read(own), x509::distribution_points(certificate)) else {
+        let (Some(own), Some(theirs)) = (Scope::read(own), certificate::distribution_points(certificate))
+        else {
             return false;
         };
         let is_wanted = if is_authority { own.has_authorities } else { own.has_leaves };

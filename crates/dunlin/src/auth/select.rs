@@ -5,8 +5,9 @@ use alloc::vec::Vec;
 use pki_types::SignatureVerificationAlgorithm;
 use webpki::EndEntityCert;
 
+use super::certificate::{names, signature_algorithm};
 use super::verifier::KeyUse;
-use super::x509::{self, names, signature_algorithm};
+use super::x509;
 use super::{Credential, VerifiableCredential};
 use crate::crypto::SignatureAlgorithms;
 use crate::error::PeerIncompatible;

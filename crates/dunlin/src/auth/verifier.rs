@@ -12,16 +12,13 @@ use webpki::RawPublicKeyEntity;
 use super::credential::AcceptedStaples;
 use super::der::tlv;
 use super::{PeerIdentity, Trust, chain};
-use crate::crypto::Hash;
+use crate::crypto::{Algorithms, Hash};
 use crate::error::{AuthenticationFailure, Error, Misuse, OutOfDate, PeerMisbehaved, ShortKey};
 use crate::extension::did_proof::{KnownRegistry, MAX_REGISTRIES};
 use crate::proof::SignatureValid;
 use crate::protocol::Side;
 use crate::time::Now;
 use crate::wire::{CertificateType, DidMethod, What};
-
-/// The algorithms that may verify a signature.
-pub(crate) type Algorithms<'a> = &'a [&'static dyn SignatureVerificationAlgorithm];
 
 /// The use of a certificate's key in a handshake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

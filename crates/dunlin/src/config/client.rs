@@ -9,8 +9,11 @@ use crate::auth::{Credential, Psk, Verifiers};
 use crate::cache::{CacheMode, ClientCache, ClientHandshakeCache, Fingerprint};
 use crate::early::EarlyDataProtocols;
 use crate::error::{Error, Misuse};
-use crate::handshake::client::{CERTIFICATES, Caching, EARLY_DATA};
-use crate::handshake::setup::{ClientConfig, EarlyDataClient};
+use crate::handshake::ClientParts;
+use crate::handshake::cached::client::Caching;
+use crate::handshake::client::{CERTIFICATES, EARLY_DATA};
+use crate::handshake::negotiate::early_data::EarlyDataClient;
+use crate::handshake::setup::ClientConfig;
 use crate::resume::{ClientSessions, SettingsDigest};
 use crate::settings::{ConnectionIds, DatagramSettings, Linking, Multihoming, PskChoice};
 use crate::wire::NamedGroup;
@@ -31,7 +34,9 @@ impl ClientConfig {
     /// A client with this profile. It sends a key share of the profile's first group and the server's name.
     /// It has no PSK and does not resume sessions.
     pub fn new(profile: Profile) -> Self {
-        Self { certificates: Some(&CERTIFICATES), ..Self::without_certificates(profile) }
+        let mut client = Self::without_certificates(profile);
+        client.parts.certificates = Some(&CERTIFICATES);
+        client
     }
 
     /// A client that authenticates servers only by these pre-shared keys, in order of preference. A program
@@ -55,8 +60,7 @@ impl ClientConfig {
         let key_shares = profile.groups.first().map(|g| g.name()).into_iter().collect();
         Self {
             profile,
-            tls12,
-            ssi,
+            parts: ClientParts { tls12, ssi, ..ClientParts::default() },
             psks: Vec::new(),
             psk_choice: PskChoice::First,
             sessions: None,
@@ -65,13 +69,10 @@ impl ClientConfig {
             credential_required: false,
             reverify: false,
             fallback: false,
-            early_data: None,
-            handshake_cache: None,
             datagram: DatagramSettings::default(),
             connection_ids: None,
             settings,
             session_settings,
-            certificates: None,
         }
     }
 
@@ -167,7 +168,7 @@ impl ClientConfig {
         let sha256 = self.profile.provider.sha256;
         let of = |c: &Credential| Fingerprint::of(sha256, c.certificate_type(), c.entries()).ok();
         let fingerprints = self.profile.credentials.iter().map(of).collect();
-        self.handshake_cache =
+        self.parts.cache =
             Some(share!(ClientHandshakeCache { mode, store, max_age, fingerprints } => dyn Caching));
         self
     }
@@ -177,7 +178,7 @@ impl ClientConfig {
     /// §8, appendix E.5).
     #[must_use]
     pub fn with_early_data(mut self, protocols: EarlyDataProtocols) -> Self {
-        self.early_data = Some(EarlyDataClient { protocols, steps: &EARLY_DATA });
+        self.parts.early_data = Some(EarlyDataClient { protocols, steps: &EARLY_DATA });
         self
     }
 
@@ -229,7 +230,7 @@ impl ClientConfig {
 
     /// Its profile.
     pub fn profile(&self) -> Profile {
-        Profile { settings: Arc::clone(&self.profile), tls12: self.tls12, ssi: self.ssi }
+        Profile { settings: Arc::clone(&self.profile), tls12: self.parts.tls12, ssi: self.parts.ssi }
     }
 
     /// The digest to which sessions are bound. It covers the settings that authenticate servers and the

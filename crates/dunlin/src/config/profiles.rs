@@ -10,7 +10,7 @@ use core::fmt;
 use super::{rules, server};
 use crate::auth::{FindPsk, PeerIdentity, Psk, PskIdentity};
 use crate::error::Error;
-use crate::handshake::question::{ChooseRetry, ClientHelloInfo};
+use crate::handshake::hints::{ChooseRetry, ClientHelloInfo};
 use crate::handshake::server::start::MAX_IDENTITIES;
 use crate::handshake::setup::ServerConfig;
 use crate::resume::{Session, SettingsDigest, TicketKind};
@@ -206,7 +206,7 @@ impl ServerProfiles {
     }
 
     fn by_cache(&self, now: Now, hello: &ClientHelloInfo) -> Option<KnownClient> {
-        let cache = self.default.handshake_cache.as_ref()?;
+        let cache = self.default.parts.cache.as_ref()?;
         let mut tickets = hello.cache.iter().flat_map(|names| &names.tickets);
         let identity = tickets.find_map(|ticket| cache.recognize(now, ticket, &self.trusts))?;
         Some(KnownClient { identity, by: KnownBy::Cache, rank: None })

@@ -9,7 +9,8 @@ use crate::auth::{Credential, Verifiers};
 use crate::cache::{CacheMode, Fingerprint, ServerCache, ServerHandshakeCache};
 use crate::early::{EarlyDataProtocols, EarlyDataServer, MAX_EARLY_DATA};
 use crate::error::{Error, Misuse};
-use crate::handshake::server::Caching;
+use crate::handshake::ServerParts;
+use crate::handshake::cached::server::Caching;
 use crate::handshake::setup::ServerConfig;
 use crate::resume::{SettingsDigest, Tickets};
 use crate::settings::{ClientAuth, CookieKeys, DatagramSettings, ProfileSettings, PskSource};
@@ -75,8 +76,7 @@ impl ServerConfig {
         let profile_settings = profile_digest(&profile);
         Ok(Self {
             profile,
-            tls12,
-            ssi,
+            parts: ServerParts { tls12, ssi, cache: None },
             client_auth: ClientAuth::None,
             psks: None,
             psk_identity_hint: Vec::new(),
@@ -90,7 +90,6 @@ impl ServerConfig {
             changes_certificate: false,
             in_place_of: None,
             early_data: None,
-            handshake_cache: None,
             datagram: DatagramSettings::default(),
             connection_ids: None,
             cookie_keys: CookieKeys::new(&*cookie_key)?,
@@ -199,7 +198,7 @@ impl ServerConfig {
         let sha256 = self.profile.provider.sha256;
         let of = |c: &Credential| Fingerprint::of(sha256, c.certificate_type(), c.entries());
         let fingerprints = self.profile.credentials.iter().map(of).collect::<Result<_, _>>()?;
-        self.handshake_cache =
+        self.parts.cache =
             Some(share!(ServerHandshakeCache { mode, store, max_age, fingerprints } => dyn Caching));
         Ok(self)
     }
@@ -212,7 +211,7 @@ impl ServerConfig {
         mut self,
         wrap: impl FnOnce(Arc<dyn ServerCache>) -> Arc<dyn ServerCache>,
     ) -> Self {
-        self.handshake_cache = self.handshake_cache.map(|cache| cache.with_store(wrap(cache.store())));
+        self.parts.cache = self.parts.cache.map(|cache| cache.with_store(wrap(cache.store())));
         self
     }
 
@@ -276,7 +275,7 @@ impl ServerConfig {
 
     /// Its profile.
     pub fn profile(&self) -> Profile {
-        Profile { settings: Arc::clone(&self.profile), tls12: self.tls12, ssi: self.ssi }
+        Profile { settings: Arc::clone(&self.profile), tls12: self.parts.tls12, ssi: self.parts.ssi }
     }
 }
 

@@ -466,6 +466,9 @@ pub trait KeyLoader: Send + Sync + fmt::Debug {
     fn load(&self, der: &PrivateKeyDer<'_>) -> Result<Arc<dyn SigningKey>, CryptoError>;
 }
 
+/// The algorithms that may verify a signature.
+pub(crate) type Algorithms<'a> = &'a [&'static dyn SignatureVerificationAlgorithm];
+
 /// The signature algorithms that a library can verify.
 #[derive(Clone, Copy, Debug)]
 pub struct SignatureAlgorithms {

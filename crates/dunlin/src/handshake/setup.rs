@@ -1,17 +1,14 @@
-//! The configuration with which a handshake begins: settings, and pointers to the parts of the handshake that
-//! it needs. A program links only the parts to which its configurations point. [`crate::config`] builds both.
+//! The configuration with which a handshake begins: settings, and the parts of the handshake that it needs.
+//! [`crate::config`] builds both.
 
 use crate::sync::Arc;
 use alloc::vec::Vec;
 
-use super::client::{self, Certificates, EarlyDataSteps};
-use super::question::ChooseRetry;
-use super::server;
-use super::ssi::SsiSteps;
-use super::tls12::Handshakes;
+use super::hints::ChooseRetry;
+use super::{ClientParts, ServerParts};
 use crate::auth::Psk;
 use crate::crypto::Tls13CipherSuite;
-use crate::early::{EarlyDataProtocols, EarlyDataServer};
+use crate::early::EarlyDataServer;
 use crate::protocol::{Protocol, TransportKind};
 use crate::resume::{ClientSessions, SettingsDigest, TicketKind, Tickets};
 use crate::settings::{
@@ -56,10 +53,7 @@ use crate::wire::{CipherSuite, NamedGroup, PskKeyExchangeMode};
 #[derive(Clone, Debug)]
 pub struct ClientConfig {
     pub(crate) profile: Arc<ProfileSettings>,
-    /// `None` without TLS 1.2.
-    pub(crate) tls12: Option<&'static Handshakes>,
-    /// `None` without ssi_parameters.
-    pub(crate) ssi: Option<&'static SsiSteps>,
+    pub(crate) parts: ClientParts,
     pub(crate) psks: Vec<Arc<Psk>>,
     pub(crate) psk_choice: PskChoice,
     pub(crate) sessions: Option<Arc<dyn ClientSessions>>,
@@ -68,8 +62,6 @@ pub struct ClientConfig {
     pub(crate) credential_required: bool,
     pub(crate) reverify: bool,
     pub(crate) fallback: bool,
-    pub(crate) early_data: Option<EarlyDataClient>,
-    pub(crate) handshake_cache: Option<Arc<dyn client::Caching>>,
     pub(crate) datagram: DatagramSettings,
     /// Issues this side's connection IDs, if it wants to use them over datagrams.
     pub(crate) connection_ids: Option<Arc<dyn ConnectionIds>>,
@@ -77,15 +69,6 @@ pub struct ClientConfig {
     pub(crate) settings: SettingsDigest,
     /// The same digest with this client's own credentials added. Sessions are bound to it.
     pub(crate) session_settings: SettingsDigest,
-    /// `None` if the client uses pre-shared keys only.
-    pub(crate) certificates: Option<&'static Certificates>,
-}
-
-/// A client's settings for early data.
-#[derive(Clone, Debug)]
-pub(crate) struct EarlyDataClient {
-    pub(crate) protocols: EarlyDataProtocols,
-    pub(crate) steps: &'static EarlyDataSteps,
 }
 
 /// The configuration of a server. Build it once and share it between connections in an `Arc`.
@@ -126,10 +109,7 @@ pub(crate) struct EarlyDataClient {
 #[derive(Clone, Debug)]
 pub struct ServerConfig {
     pub(crate) profile: Arc<ProfileSettings>,
-    /// `None` without TLS 1.2.
-    pub(crate) tls12: Option<&'static Handshakes>,
-    /// `None` without ssi_parameters.
-    pub(crate) ssi: Option<&'static SsiSteps>,
+    pub(crate) parts: ServerParts,
     pub(crate) client_auth: ClientAuth,
     pub(crate) psks: Option<PskSource>,
     pub(crate) psk_identity_hint: Vec<u8>,
@@ -151,7 +131,6 @@ pub struct ServerConfig {
     /// The configuration of the profile, if this one is only for a renegotiation to it.
     pub(crate) in_place_of: Option<Arc<Self>>,
     pub(crate) early_data: Option<EarlyDataServer>,
-    pub(crate) handshake_cache: Option<Arc<dyn server::Caching>>,
     pub(crate) datagram: DatagramSettings,
     /// Issues this side's connection IDs, if it wants to use them over datagrams.
     pub(crate) connection_ids: Option<Arc<dyn ConnectionIds>>,

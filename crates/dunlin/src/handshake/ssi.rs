@@ -12,58 +12,18 @@
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
-use core::fmt;
 
 use pki_types::CertificateDer;
 
-use super::negotiate::{Demands, OfferStep, Request, ssi_parameters};
 use super::verify::{Believed, ExpectCertificate, ExpectSignature, Subject, Then};
 use super::{Cx, ExpectMessage, Step};
 use crate::auth::{AcceptedStaples, Credential, KeyUse};
 use crate::cache::CacheOutcome;
 use crate::error::{Error, Internal, PeerMisbehaved};
-use crate::extension::ssi_parameters::SsiParameters;
-use crate::message::{ClientHello, Did, Message, Staples, ssi_staple, vc};
+use crate::message::{Did, Message, Staples, ssi_staple, vc};
 use crate::protocol::Side;
 use crate::schedule::Transcript;
-use crate::settings::ProfileSettings;
 use crate::wire::{CertificateType, DidMethod, HandshakeType, What};
-
-/// The steps of a side that uses these messages. Only such configurations point to them, so other programs do
-/// not link them.
-pub(crate) struct SsiSteps {
-    /// Returns the ssi_parameters that a client sends.
-    pub(super) ask: fn(&ProfileSettings) -> Option<SsiParameters>,
-    /// Writes a client's ssi_parameters into its ClientHello.
-    pub(super) offer: OfferStep,
-    /// Adds to a server's demands the identity for which the client asks.
-    pub(super) demand: fn(&ProfileSettings, &ClientHello, &mut Demands) -> Result<(), Error>,
-    /// The identity for which a server asks the client.
-    pub(super) request: fn(&ProfileSettings, &ClientHello) -> Result<Option<Request>, Error>,
-    /// Writes an SSIRequest.
-    pub(super) write_request: fn(&ProfileSettings, &Request) -> Result<Vec<u8>, Error>,
-    /// The demands in the body of an SSIRequest to a client that asks for these parameters.
-    pub(super) read_request: fn(&[u8], &ProfileSettings, &SsiParameters) -> Result<Demands, Error>,
-    /// Waits for the peer's identity, or for a Certificate in its place.
-    pub(super) expect: fn(Asked, ExpectCertificate) -> Step,
-}
-
-/// Prints no code addresses, which would help an attacker.
-impl fmt::Debug for SsiSteps {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("SsiSteps")
-    }
-}
-
-pub(crate) static SSI_STEPS: SsiSteps = SsiSteps {
-    ask: ssi_parameters::ask,
-    offer: ssi_parameters::offer,
-    demand: ssi_parameters::demand,
-    request: ssi_parameters::request,
-    write_request: ssi_parameters::write_request,
-    read_request: ssi_parameters::read_request,
-    expect: |asked, certificate| Step::expect(ExpectCredential { asked, certificate }),
-};
 
 /// Sends an identity ([`present`]).
 pub(super) type Present =
@@ -106,6 +66,11 @@ pub(super) struct Asked {
     pub(super) staples: AcceptedStaples,
     /// Whether this side shows no certificate that the peer may have cached.
     pub(super) is_only: bool,
+}
+
+/// Waits for the peer's identity, or for a Certificate in its place.
+pub(super) fn expect(asked: Asked, certificate: ExpectCertificate) -> Step {
+    Step::expect(ExpectCredential { asked, certificate })
 }
 
 /// Waits for the peer's VC or DID, or for a Certificate in its place.

@@ -4,7 +4,7 @@
 use alloc::boxed::Box;
 
 use super::Cx;
-use super::question::Answer;
+use super::question::{Answer, Question};
 use crate::error::{Error, Internal};
 use crate::message::{self, Message, Reading};
 use crate::protocol::Protocol;
@@ -127,4 +127,22 @@ pub(crate) trait Refusable: ExpectMessage {
 pub(crate) trait Renegotiate: Refusable {
     /// As a client, begins a renegotiation. As a server, asks the client for one.
     fn renegotiate(self: Box<Self>, cx: &mut Cx<'_>) -> Result<Step, Error>;
+}
+
+impl Cx<'_> {
+    /// Passes a known answer to `state` at once. Otherwise asks the caller and lets `state` wait for the
+    /// answer.
+    pub(crate) fn ask(
+        &mut self,
+        known: Result<Answer, Question>,
+        state: Box<dyn AwaitAnswer>,
+    ) -> Result<Step, Error> {
+        match known {
+            Ok(answer) => state.answer(self, answer),
+            Err(question) => {
+                self.effects.question = Some(Box::new(question));
+                Ok(Step::Answer(state))
+            }
+        }
+    }
 }

@@ -1,20 +1,20 @@
-//! Definitions that the TLS 1.2 client and server share, and the one table through which other modules reach
-//! them.
+//! Definitions that the TLS 1.2 client and server share, and the type of the one table through which other
+//! modules reach them ([`super::tls12_table`]).
 
 use crate::sync::Arc;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::fmt;
 
-use super::client::start::{Offer, Terms};
 use super::step::{Refusable, Renegotiate};
-use super::{Cx, ExpectMessage, Step, client, server};
+use super::{Cx, ExpectMessage, Step};
 use crate::address::ServerAddress;
 use crate::auth::PeerIdentity;
 use crate::crypto::{SignatureAlgorithms, Tls12CipherSuite};
 use crate::error::{Error, Internal, PeerMisbehaved};
 use crate::handshake::event::Event;
-use crate::handshake::negotiate::{OfferStep, TLS12_OFFERS};
+use crate::handshake::negotiate::renegotiation_info::{Finisheds, Previous};
+use crate::handshake::negotiate::{Offer, OfferStep, Terms};
 use crate::handshake::progress::Renegotiation;
 use crate::handshake::setup::{ClientConfig, ServerConfig};
 use crate::message::{self, ClientHello, Message, Reading, ServerHello, finished, hello_request};
@@ -36,6 +36,8 @@ pub(crate) struct Handshakes {
     pub(crate) offers: &'static [OfferStep],
     /// Continues the client's handshake after the server chose TLS 1.2.
     pub(crate) client: StartClient,
+    /// Begins the client's renegotiation.
+    pub(crate) client_again: ClientAgain,
     /// Returns the client to the established connection after the server refused a renegotiation.
     pub(crate) client_refused: ClientRefused,
     /// Continues the server's handshake after it chose TLS 1.2.
@@ -51,17 +53,11 @@ impl fmt::Debug for Handshakes {
 
 type StartClient = fn(&mut Cx<'_>, Offer, HelloTranscript, &Message, &ServerHello<'_>) -> Result<Step, Error>;
 
+type ClientAgain = fn(&mut Cx<'_>, Arc<ClientConfig>, ServerAddress, Previous) -> Result<Step, Error>;
+
 type ClientRefused = fn(&mut Cx<'_>, Offer) -> Result<Step, Error>;
 
 type StartServer = fn(&mut Cx<'_>, Arc<ServerConfig>, ClientHello, Option<Previous>) -> Result<Step, Error>;
-
-pub(crate) static HANDSHAKES: Handshakes = Handshakes {
-    client_suites: client::tls12::usable_suites,
-    offers: TLS12_OFFERS,
-    client: client::tls12::server_hello,
-    client_refused,
-    server: server::tls12::client_hello,
-};
 
 /// The content that the server signs for its key exchange parameters `params` (RFC 5246 §7.4.3).
 pub(super) fn signed_params(randoms: &Randoms, params: &[u8]) -> Vec<u8> {
@@ -88,20 +84,6 @@ pub(super) fn has_scheme(scheme: SignatureScheme) -> bool {
     A::Ecdsa.allows(scheme) || A::Rsa.allows(scheme) || A::Dss.allows(scheme)
 }
 
-/// The verify_data of both Finished messages. A renegotiation sends them again (RFC 5746 §3.1).
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Finisheds {
-    pub(crate) client: VerifyData,
-    pub(crate) server: VerifyData,
-}
-
-impl Finisheds {
-    /// Both values in the order in which the server sends them (RFC 5746 §3.2).
-    pub(super) fn both(&self) -> Vec<u8> {
-        [self.client, self.server].concat()
-    }
-}
-
 /// Begins to use this side's keys and sends its Finished. Returns its verify_data.
 pub(super) fn send_finished(
     cx: &mut Cx<'_>,
@@ -120,14 +102,6 @@ pub(super) fn send_finished(
     cx.send_in(transcript, finished(&value)?)?;
     cx.emitter.end_of_flight()?;
     Ok(value)
-}
-
-/// The state of the previous handshake that a renegotiation needs.
-#[derive(Clone, Copy)]
-pub(crate) struct Previous {
-    pub(crate) finisheds: Finisheds,
-    /// Whether it used the extended master secret (RFC 7627). Then a renegotiation must use it, too.
-    pub(crate) extended: bool,
 }
 
 /// Checks that a renegotiation does not change the peer's identity, so that all data of the connection has
@@ -215,7 +189,8 @@ pub(crate) fn thawed(role: Role) -> Step {
     Step::Renegotiable(Box::new(Traffic { role, last: Previous { finisheds, extended: true } }))
 }
 
-fn client_refused(cx: &mut Cx<'_>, offer: Offer) -> Result<Step, Error> {
+/// Continues the client's connection after the server refused a renegotiation.
+pub(super) fn client_refused(cx: &mut Cx<'_>, offer: Offer) -> Result<Step, Error> {
     let Terms { config, server, previous, .. } = offer.terms;
     let last = previous.ok_or(Internal::Bug(What::FirstHandshake))?;
     cx.progress.data_waits = false;
@@ -272,7 +247,8 @@ impl ExpectMessage for Traffic {
                 cx.progress.renegotiation = Renegotiation::Impossible;
                 cx.begin_again();
                 let hello = ClientHello::read(message, cx.protocol())?;
-                server::tls12::client_hello(cx, config, hello, Some(self.last))
+                let tls12 = config.parts.tls12.ok_or(Internal::Bug(What::NoTls12))?;
+                (tls12.server)(cx, config, hello, Some(self.last))
             }
         }
     }
@@ -287,7 +263,8 @@ impl Renegotiate for Traffic {
                 // server's Finished confirms the new keys.
                 cx.progress.data_waits = true;
                 cx.begin_again();
-                client::start::renegotiate(cx, config, server, self.last)
+                let tls12 = config.parts.tls12.ok_or(Internal::Bug(What::NoTls12))?;
+                (tls12.client_again)(cx, config, server, self.last)
             }
             Role::Server(_) => {
                 cx.send(hello_request::write()?)?;

@@ -9,10 +9,11 @@ use alloc::vec::Vec;
 use pki_types::{CertificateDer, ServerName, SubjectPublicKeyInfoDer};
 
 use super::{AwaitAnswer, Cx, ExpectMessage, Step, signature};
-use crate::auth::verifier::{Algorithms, verify_signature};
+use crate::auth::verifier::verify_signature;
 use crate::auth::{Acceptance, Claim, KeyUse, PeerIdentity, Validity, Verdict, Verified, Verifier};
 use crate::cache::{CachedPeer, Proven, Vouched};
 use crate::compression;
+use crate::crypto::Algorithms;
 use crate::error::{AuthenticationFailure, Error, Misuse, PeerMisbehaved};
 use crate::handshake::question::{Answer, Question};
 use crate::message::{self, Message, Staples};

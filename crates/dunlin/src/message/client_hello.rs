@@ -77,6 +77,11 @@ impl ClientHello {
         self.field(&self.session_id)
     }
 
+    /// The session ID that the server echoes (RFC 8446 §4.1.3). Over datagrams it is empty (RFC 9147 §5.3).
+    pub(crate) fn session_id_echo(&self, protocol: Protocol) -> &[u8] {
+        if protocol.has_compatibility_mode() { self.session_id() } else { &[] }
+    }
+
     pub(crate) fn legacy_cookie(&self) -> &[u8] {
         self.field(&self.legacy_cookie)
     }

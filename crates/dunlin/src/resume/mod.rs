@@ -31,6 +31,9 @@ pub const MAX_LIFETIME: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 /// The default lifetime of a ticket.
 pub const DEFAULT_LIFETIME: Duration = Duration::from_secs(24 * 60 * 60);
 
+/// The length of the name of a stored session, in bytes. It is long enough that a client cannot guess a name.
+pub(crate) const SESSION_NAME_LEN: usize = 16;
+
 /// A digest of the settings under which this side authenticated a peer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SettingsDigest([u8; 32]);

@@ -9,7 +9,9 @@ use pki_types::SignatureVerificationAlgorithm;
 
 use crate::auth::{Credential, Verifiers, X509Details};
 use crate::compression::{self, CertificateDecompressor, Prepared};
-use crate::crypto::{CryptoProvider, KeyExchangeGroup, RsaEncryption, Tls12CipherSuite, Tls13CipherSuite};
+use crate::crypto::{
+    CryptoProvider, HashAlgorithm, KeyExchangeGroup, RsaEncryption, Tls12CipherSuite, Tls13CipherSuite,
+};
 use crate::extension::record_size_limit::RecordSizeLimit;
 use crate::keylog::KeyLog;
 use crate::settings::SsiMessages;
@@ -88,6 +90,16 @@ impl ProfileSettings {
         self.cipher_suites.iter().copied().find(|s| s.id == id)
     }
 
+    /// The first suite that is also in `offered`, with this hash if one is given.
+    pub(crate) fn common_suite(
+        &self,
+        offered: &[CipherSuite],
+        hash: Option<HashAlgorithm>,
+    ) -> Option<&'static Tls13CipherSuite> {
+        let fits = |s: &&Tls13CipherSuite| hash.is_none_or(|h| h == s.hash.algorithm());
+        self.cipher_suites.iter().copied().filter(fits).find(|s| offered.contains(&s.id))
+    }
+
     /// Whether the profile enables TLS 1.3 (or DTLS 1.3).
     pub(crate) const fn has_tls13(&self) -> bool {
         !self.cipher_suites.is_empty()
@@ -99,6 +111,11 @@ impl ProfileSettings {
 
     pub(crate) fn allows_mode(&self, mode: PskKeyExchangeMode) -> bool {
         self.psk_modes.contains(&mode)
+    }
+
+    /// Whether a client adds an external PSK to certificates, if it has one to offer (RFC 8773).
+    pub(crate) fn adds_external_psk(&self) -> bool {
+        self.tls_cert_with_extern_psk && !self.trust.is_empty()
     }
 
     /// The CA names that this side sends to the peer.

@@ -7,7 +7,6 @@
 use crate::sync::Arc;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
-use core::fmt;
 use core::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::address::ServerAddress;
@@ -20,77 +19,13 @@ use crate::error::{Error, PeerMisbehaved};
 use crate::extension::handshake_cache::{Answer, MAX_TICKETS, NAME_LEN, Name, Offer};
 use crate::extension::{Extensions, ExtensionsWriter, cached_info};
 use crate::handshake::Cx;
+use crate::handshake::cached::client::{Agreed, Caching, HasFinished, Offered};
 use crate::handshake::cached::{Form, Use};
 use crate::handshake::setup::ClientConfig;
 use crate::message::{HEADER_LEN, Message};
 use crate::schedule::TICKET_LABEL;
 use crate::settings::ProfileSettings;
 use crate::wire::{CertificateType, HandshakeType, What};
-
-/// The part of a client's cache that makes offers.
-pub(crate) trait Caching: Send + Sync + fmt::Debug {
-    /// The offer for this server. `None` if the client's profile trusts no certificates. `resumes` tells that
-    /// the client also offers a session or another PSK. If the offer names the server's certificates and the
-    /// handshake fails, the next handshake is full: names are short, so they may match the certificates of
-    /// another server.
-    fn offer(
-        &self,
-        cx: &mut Cx<'_>,
-        config: &ClientConfig,
-        server: &ServerAddress,
-        resumes: bool,
-    ) -> Option<Box<dyn Offered>>;
-}
-
-/// The client's offer, until the server answers it.
-pub(crate) trait Offered: Send + Sync {
-    /// Adds the offer to a ClientHello.
-    fn extensions(&self, w: &mut ExtensionsWriter);
-
-    /// The same offer, for another answer to it. Both have the same tickets.
-    #[cfg(feature = "association-ports")]
-    fn again(&self) -> Box<dyn Offered>;
-
-    /// The use of the cache that the server accepted. `None` if this handshake uses nothing of the cache and
-    /// will store nothing.
-    fn answered(
-        self: Box<Self>,
-        extensions: &Extensions<'_>,
-        usage: Use,
-    ) -> Result<Option<Box<dyn Agreed>>, Error>;
-}
-
-/// The use of the cache on which both sides have agreed.
-pub(crate) trait Agreed: Send + Sync {
-    /// Whether the server recognized this client by a ticket.
-    fn uses_ticket(&self) -> bool;
-
-    /// The cached server, if it may abbreviate its Certificate of this type.
-    fn server(&self, typ: CertificateType) -> Option<&CachedPeer>;
-
-    /// The cached server and the form of the abbreviation, if this TLS 1.2 Certificate is abbreviated.
-    fn certificate(&self, body: &[u8], typ: CertificateType) -> Option<(Box<CachedPeer>, Form)>;
-
-    /// If `message` abbreviates a cached CertificateRequest: that request, its fingerprint and the form.
-    /// Otherwise notes the full request, so that the client can keep it.
-    fn certificate_request(&mut self, message: &Message) -> Option<(Message, Fingerprint, Form)>;
-
-    /// Records the evidence for the server, which has authenticated.
-    fn server_proven(&mut self, vouched: Option<Vouched>);
-
-    /// Records which credential this client uses, if any. Returns the fingerprint of its Certificate if the
-    /// server has it.
-    fn proves_by(&mut self, credential: Option<usize>) -> Option<Fingerprint>;
-
-    /// Stores the result, since the handshake is complete and the server authenticated. `finished` tells
-    /// whether the server is known to have this client's Finished.
-    fn keep(
-        self: Box<Self>,
-        cx: &mut Cx<'_>,
-        config: &ClientConfig,
-        finished: HasFinished,
-    ) -> Result<(), Error>;
-}
 
 /// The cache entry of a server.
 struct Entry {
@@ -435,12 +370,4 @@ impl Agreed for InUse {
         }
         Ok(())
     }
-}
-
-/// Whether the server is known to have this client's Finished. Without it, the server stores no ticket.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum HasFinished {
-    Yes,
-    /// The client's Finished was the last message, and the server has not answered yet.
-    Unknown,
 }

@@ -2,57 +2,23 @@
 //! §4.2.10).
 
 use alloc::boxed::Box;
-use core::fmt;
 
-use super::start::Offer;
-use crate::crypto::Tls13CipherSuite;
 use crate::early::{EarlyDataOutcome, EarlyDataProtocols, NoEarlyData};
 use crate::error::{Error, Internal, PeerMisbehaved};
-use crate::extension::ExtensionsWriter;
 use crate::handshake::Cx;
-use crate::handshake::negotiate::early_data;
+use crate::handshake::negotiate::Offer;
+use crate::handshake::negotiate::early_data::{self, EarlyDataSteps, EarlyOffer};
 use crate::handshake::negotiate::psk::OfferedPsk;
 use crate::handshake::progress::{EarlyOutput, EarlySession, Sending};
 use crate::handshake::setup::ClientConfig;
 use crate::message;
-use crate::resume::EarlyTerms;
 use crate::schedule::tls13::EarlySecret;
 use crate::schedule::{HelloTranscript, Transcript};
 use crate::transport::Epoch;
 use crate::wire::{CipherSuite, HandshakeType, What};
 
-/// The steps of a client that offers early data. Only a configuration with early data points to them, so
-/// other programs do not link them.
-pub(crate) struct EarlyDataSteps {
-    /// Checks whether the client can send early data with these PSKs, and returns the reason if not.
-    pub(super) offer:
-        fn(&Cx<'_>, &ClientConfig, &EarlyDataProtocols, &[OfferedPsk]) -> Result<EarlyOffer, NoEarlyData>,
-    /// Writes the extension.
-    pub(in crate::handshake) put: fn(&mut ExtensionsWriter),
-    /// After the first ClientHello, lets the application send early data under its own keys.
-    pub(super) open: fn(&mut Cx<'_>, &EarlyOffer, &Offer, &HelloTranscript) -> Result<(), Error>,
-    /// The server accepted early data: checks that the negotiated parameters are the session's.
-    pub(in crate::handshake) accept: fn(&mut Cx<'_>, &EarlyOffer, CipherSuite) -> Result<(), Error>,
-    /// Ends early data after the server's Finished was verified (RFC 8446 §4.5).
-    pub(super) end: fn(&mut Cx<'_>, &mut Transcript) -> Result<(), Error>,
-}
-
 pub(crate) static EARLY_DATA: EarlyDataSteps =
     EarlyDataSteps { offer, put: early_data::put, open, accept, end };
-
-/// Prints no code addresses, which would help an attacker.
-impl fmt::Debug for EarlyDataSteps {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("EarlyDataSteps")
-    }
-}
-
-/// Early data that goes with the first ClientHello.
-pub(crate) struct EarlyOffer {
-    suite: &'static Tls13CipherSuite,
-    terms: EarlyTerms,
-    pub(in crate::handshake) steps: &'static EarlyDataSteps,
-}
 
 fn offer(
     cx: &Cx<'_>,

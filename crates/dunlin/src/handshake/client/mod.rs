@@ -19,13 +19,12 @@
 //! post::Traffic             [application data]       ◄─────────►  [application data]
 //! ```
 
-pub(super) mod cache;
+mod cache;
 mod early;
 mod reverify;
 pub(crate) mod start;
 pub(super) mod tls12;
 mod tls13;
 
-pub(crate) use cache::Caching;
-pub(crate) use early::{EARLY_DATA, EarlyDataSteps};
+pub(crate) use early::EARLY_DATA;
 pub(crate) use tls13::{CERTIFICATES, Certificates};

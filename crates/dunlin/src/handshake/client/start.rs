@@ -4,92 +4,27 @@ use crate::sync::Arc;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-use super::early::EarlyOffer;
 use super::tls13;
 use crate::address::ServerAddress;
 use crate::cache::CacheOutcome;
-use crate::crypto::{Tls12CipherSuite, Tls13CipherSuite};
+use crate::crypto::Tls13CipherSuite;
 use crate::early::{EarlyDataOutcome, NoEarlyData};
 use crate::error::{Error, Internal, Misuse, PeerIncompatible, PeerMisbehaved};
-use crate::extension::cookie::Cookie;
-use crate::handshake::negotiate::asks::Asks;
-use crate::handshake::negotiate::certificate_type::CertificateTypes;
-use crate::handshake::negotiate::handshake_cache::Cache;
-use crate::handshake::negotiate::key_share::{self, OfferedShare};
+use crate::handshake::cached::client::Cache;
 use crate::handshake::negotiate::psk::{self, OfferedPsk};
-use crate::handshake::negotiate::{self, HelloDraft, early_data, supported_versions};
-use crate::handshake::setup::{ClientConfig, EarlyDataClient};
+use crate::handshake::negotiate::renegotiation_info::Previous;
+use crate::handshake::negotiate::{
+    self, HelloDraft, Offer, Terms, early_data, key_share, supported_versions,
+};
+use crate::handshake::setup::ClientConfig;
 use crate::handshake::step::Refusable;
-use crate::handshake::tls12::Previous;
 use crate::handshake::{Cx, ExpectMessage, Step};
 use crate::message::hello_verify_request::{self, MAX_VERIFY_REQUESTS};
 use crate::message::{ClientHello, Message, ServerHello};
 use crate::protocol::Protocol;
-use crate::resume::{ClientSession, SessionKey};
+use crate::resume::ClientSession;
 use crate::schedule::{HelloTranscript, Transcript};
 use crate::wire::{ExtensionType, HandshakeType, What};
-
-/// This client's offer, until the ServerHello answers it.
-pub(crate) struct Offer {
-    pub(in crate::handshake) terms: Terms,
-    pub(super) random: [u8; 32],
-    pub(super) session_id: Vec<u8>,
-    pub(in crate::handshake) psks: Vec<OfferedPsk>,
-    pub(in crate::handshake) shares: Vec<OfferedShare>,
-    /// The TLS 1.2 suites that this client can use.
-    pub(in crate::handshake) tls12_suites: Vec<&'static Tls12CipherSuite>,
-    /// The TLS 1.2 session that this ClientHello offers by session ID or by ticket.
-    pub(in crate::handshake) tls12_session: Option<Box<ClientSession>>,
-    /// The cookie of a HelloRetryRequest.
-    pub(in crate::handshake) cookie: Option<Cookie>,
-    /// The cookie of the latest HelloVerifyRequest.
-    pub(in crate::handshake) legacy_cookie: Vec<u8>,
-}
-
-/// The data that all states of a client share, from the first ClientHello to the last Finished, in every
-/// version.
-pub(crate) struct Terms {
-    pub(in crate::handshake) config: Arc<ClientConfig>,
-    pub(in crate::handshake) server: ServerAddress,
-    /// This client's requirements for the server's credential, the same in every ClientHello.
-    pub(in crate::handshake) asks: Arc<Asks>,
-    /// The types of the extensions in the latest ClientHello.
-    pub(in crate::handshake) offered: Vec<ExtensionType>,
-    /// In a renegotiation, the data of the previous handshake.
-    pub(in crate::handshake) previous: Option<Previous>,
-    /// The offer of early data, unless the server has rejected it.
-    pub(in crate::handshake) early: Option<EarlyOffer>,
-    pub(in crate::handshake) cache: Cache,
-    pub(in crate::handshake) types: CertificateTypes,
-    /// Whether the server may send an OCSP response.
-    pub(in crate::handshake) ocsp: bool,
-    /// Whether TLS 1.2 uses the extended master secret (RFC 7627).
-    pub(in crate::handshake) extended: bool,
-    /// Whether a TLS 1.2 server will send a NewSessionTicket.
-    pub(in crate::handshake) ticket_promised: bool,
-    /// The connection ID that this client wants to receive, over datagrams. Every ClientHello offers the same
-    /// one.
-    pub(in crate::handshake) connection_id: Option<Vec<u8>>,
-}
-
-impl Terms {
-    fn new(config: Arc<ClientConfig>, server: ServerAddress) -> Self {
-        Self {
-            asks: Arc::new(Asks::of(&config)),
-            config,
-            server,
-            offered: Vec::new(),
-            previous: None,
-            early: None,
-            cache: Cache::None,
-            types: CertificateTypes::default(),
-            ocsp: false,
-            extended: false,
-            ticket_promised: false,
-            connection_id: None,
-        }
-    }
-}
 
 /// Decides what to offer, and sends the first ClientHello.
 pub(crate) fn start(
@@ -103,7 +38,7 @@ pub(crate) fn start(
     let mut random = [0; 32];
     random_source.fill(&mut random)?;
     let mut session_id = Vec::new();
-    let tls12_suites = match config.tls12 {
+    let tls12_suites = match config.parts.tls12 {
         Some(tls12) => (tls12.client_suites)(&config),
         None => Vec::new(),
     };
@@ -138,15 +73,15 @@ pub(crate) fn start(
     if !tls12_suites.is_empty() {
         cx.progress.oldest = cx.protocol().oldest();
     }
-    let early = match &config.early_data {
-        Some(EarlyDataClient { protocols, steps }) => (steps.offer)(cx, &config, protocols, &psks),
+    let early = match &config.parts.early_data {
+        Some(early) => (early.steps.offer)(cx, &config, &early.protocols, &psks),
         None => Err(NoEarlyData::Disabled),
     };
     if let Err(why) = &early {
         cx.draft.early_data = EarlyDataOutcome::NotOffered(*why);
     }
     let early = early.ok();
-    let cache = config.handshake_cache.as_ref();
+    let cache = config.parts.cache.as_ref();
     let has_psk = !psks.is_empty() || tls12_suites.iter().any(|suite| suite.has_psk());
     let resumes = has_psk || tls12_session.is_some();
     let cache = cache.and_then(|cache| cache.offer(cx, &config, &server, resumes));
@@ -166,7 +101,7 @@ pub(crate) fn start(
         cookie: None,
         legacy_cookie: Vec::new(),
     };
-    match (config.certificates, offer.psks.first()) {
+    match (config.parts.certificates, offer.psks.first()) {
         // Before it sends early data, the client verifies the session's server against today's trust
         // settings.
         (Some(certificates), Some(OfferedPsk::Session(s)))
@@ -190,7 +125,7 @@ pub(in crate::handshake) fn renegotiate(
     let mut random = [0; 32];
     config.profile.provider.random.fill(&mut random)?;
     cx.effects.client_random = random;
-    let tls12 = config.tls12.ok_or(Internal::Bug(What::NoTls12))?;
+    let tls12 = config.parts.tls12.ok_or(Internal::Bug(What::NoTls12))?;
     let tls12_suites = (tls12.client_suites)(&config);
     let offer = Offer {
         terms: Terms { previous: Some(previous), ..Terms::new(config, server) },
@@ -220,7 +155,7 @@ fn send_reverified(cx: &mut Cx<'_>, mut offer: Offer) -> Result<Step, Error> {
 
 /// Sends the first ClientHello.
 fn send_first(cx: &mut Cx<'_>, mut offer: Offer) -> Result<Step, Error> {
-    if offer.terms.config.handshake_cache.is_some() {
+    if offer.terms.config.parts.cache.is_some() {
         // The default until the server answers an offer.
         cx.draft.cache = CacheOutcome::NotUsable;
     }
@@ -239,27 +174,7 @@ fn send_first(cx: &mut Cx<'_>, mut offer: Offer) -> Result<Step, Error> {
     })
 }
 
-/// The key under which this client stores tickets of this server.
-pub(in crate::handshake) fn session_key(
-    config: &ClientConfig,
-    server: &ServerAddress,
-    protocol: Protocol,
-) -> SessionKey {
-    SessionKey {
-        transport: protocol.transport(),
-        name: server.host(),
-        port: server.port,
-        settings: *config.session_settings.as_bytes(),
-    }
-}
-
 impl Offer {
-    /// Whether the client offers TLS 1.3. A renegotiation does not, since it keeps the version (RFC 8446
-    /// §4.1.2).
-    pub(in crate::handshake) fn offers_tls13(&self) -> bool {
-        self.terms.config.profile.has_tls13() && self.terms.previous.is_none()
-    }
-
     /// Writes the first ClientHello, or the second one, which continues `transcript`.
     fn client_hello(&mut self, cx: &Cx<'_>, transcript: Option<&Transcript>) -> Result<Vec<u8>, Error> {
         let protocol = cx.protocol();
@@ -382,7 +297,7 @@ impl ExpectMessage for ExpectServerHello {
 
 impl Refusable for ExpectServerHello {
     fn refused(self: Box<Self>, cx: &mut Cx<'_>) -> Result<Step, Error> {
-        let tls12 = self.offer.terms.config.tls12;
+        let tls12 = self.offer.terms.config.parts.tls12;
         let tls12 = tls12.ok_or(Internal::Bug(What::NoTls12))?;
         (tls12.client_refused)(cx, self.offer)
     }
@@ -440,7 +355,7 @@ impl ExpectServerHello {
         let TranscriptSoFar::First(transcript) = self.transcript else {
             return Err(Internal::Bug(What::Tls12AfterRetry).into());
         };
-        let tls12 = self.offer.terms.config.tls12;
+        let tls12 = self.offer.terms.config.parts.tls12;
         let tls12 = tls12.ok_or(Internal::Bug(What::NoTls12))?;
         (tls12.client)(cx, self.offer, transcript, message, hello)
     }

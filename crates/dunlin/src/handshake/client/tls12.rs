@@ -6,9 +6,7 @@ use alloc::vec::Vec;
 
 use pki_types::{CertificateDer, SubjectPublicKeyInfoDer};
 
-use super::cache::HasFinished;
 use super::reverify;
-use super::start::{Offer, Terms, session_key};
 use crate::address::ServerAddress;
 use crate::auth::select::{self, Wanted};
 use crate::auth::verifier::KeyUse;
@@ -16,17 +14,20 @@ use crate::auth::{PeerIdentity, Psk, PskIdentity};
 use crate::cache::CachedPeer;
 use crate::crypto::{Tls12CipherSuite, Tls12KeyExchange};
 use crate::error::{Error, Internal, Malformed, Misuse, PeerIncompatible, PeerMisbehaved};
+use crate::handshake::cached::client::HasFinished;
 use crate::handshake::cached::{Form, Use};
 use crate::handshake::event::Event;
 use crate::handshake::key_exchange::ClientSide;
-use crate::handshake::negotiate::{self, Answers, HelloDraft, extended_master_secret};
+use crate::handshake::negotiate::psk::session_key;
+use crate::handshake::negotiate::renegotiation_info::Finisheds;
+use crate::handshake::negotiate::{self, Answers, Offer, Terms, extended_master_secret};
 use crate::handshake::negotiated::HandshakeKind;
 use crate::handshake::post::MAX_TICKET_LEN;
 use crate::handshake::progress::Renegotiation;
 use crate::handshake::question::{Answer, Question};
 use crate::handshake::setup::ClientConfig;
 use crate::handshake::tls12::{
-    Completed, Finisheds, Role, algorithms, check_same_peer, has_scheme, send_finished, signed_params,
+    Completed, Role, algorithms, check_same_peer, has_scheme, send_finished, signed_params,
 };
 use crate::handshake::verify::{Believed, BelievedPeer, Subject};
 use crate::handshake::{AwaitAnswer, Cx, ExpectMessage, Step, prove};
@@ -40,7 +41,7 @@ use crate::schedule::tls12::{MasterSecret, Randoms, VerifyData};
 use crate::schedule::{HelloTranscript, Tls12Transcript};
 use crate::settings::PskChoice;
 use crate::transport::Epoch;
-use crate::wire::{CipherSuite, HandshakeType, ProtocolVersion, What};
+use crate::wire::{HandshakeType, ProtocolVersion, What};
 
 /// The first pre-shared key that TLS 1.2 can use.
 fn first_psk(config: &ClientConfig) -> Option<&Arc<Psk>> {
@@ -62,14 +63,6 @@ pub(in crate::handshake) fn usable_suites(config: &ClientConfig) -> Vec<&'static
             && (suite.key_exchange != Tls12KeyExchange::Rsa || encrypts)
     };
     suites.filter(is_usable).collect()
-}
-
-/// Adds the suites of TLS 1.2 to a ClientHello.
-pub(in crate::handshake) fn offer_suites(_: &Cx<'_>, offer: &Offer, hello: &mut HelloDraft) {
-    hello.suites.extend(offer.tls12_suites.iter().map(|s| s.id));
-    if offer.terms.config.fallback {
-        hello.suites.push(CipherSuite::TLS_FALLBACK_SCSV);
-    }
 }
 
 /// The state that the rest of the handshake shares.

@@ -5,9 +5,7 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::fmt;
 
-use super::cache::HasFinished;
 use super::reverify;
-use super::start::{Offer, Terms, session_key};
 use crate::address::ServerAddress;
 use crate::auth::select;
 use crate::auth::{PeerIdentity, PskIdentity};
@@ -15,14 +13,16 @@ use crate::crypto::Tls13CipherSuite;
 use crate::early::NoEarlyData;
 use crate::error::{Error, Internal, PeerMisbehaved};
 use crate::handshake::cached::Use;
+use crate::handshake::cached::client::HasFinished;
 use crate::handshake::event::Event;
-use crate::handshake::negotiate::psk::OfferedPsk;
+use crate::handshake::negotiate::psk::{OfferedPsk, session_key};
+use crate::handshake::negotiate::ssi_parameters::SsiSteps;
 use crate::handshake::negotiate::{
-    self, Answers, CERTIFICATE_STEPS, CertificateSteps, Demands, Selection, early_data,
+    self, Answers, CERTIFICATE_STEPS, CertificateSteps, Demands, Offer, Selection, Terms, early_data,
 };
 use crate::handshake::negotiated::HandshakeKind;
 use crate::handshake::post::{MAX_TICKETS, OnTicket, TicketIntake, Traffic};
-use crate::handshake::ssi::{Asked, SsiSteps};
+use crate::handshake::ssi::Asked;
 use crate::handshake::verify::ExpectCertificate;
 use crate::handshake::{Cx, ExpectMessage, Step, prove};
 use crate::message::{self, CertificateRequest, Message, ServerHello, encrypted_extensions};
@@ -131,7 +131,7 @@ impl ExpectMessage for ExpectEncryptedExtensions {
         };
         negotiate::accept(cx, terms, &answers)?;
         transcript.add(message.bytes());
-        let certificates = terms.config.certificates;
+        let certificates = terms.config.parts.certificates;
         if !by_psk {
             // A client that has only pre-shared keys has already rejected a ServerHello that selects none.
             let certificates = certificates.ok_or(Internal::Bug(What::NoTrust))?;
@@ -219,7 +219,7 @@ impl ExpectMessage for ExpectCertificateOrRequest {
                 expect_certificate(handshake, transcript, None).message(cx, message)
             }
             HandshakeType::SSI_REQUEST
-                if let (Some(ssi), Some(ours)) = (terms.config.ssi, &terms.asks.ssi) =>
+                if let (Some(ssi), Some(ours)) = (terms.config.parts.ssi, &terms.asks.ssi) =>
             {
                 let demands = (ssi.read_request)(message.body(), &terms.config.profile, ours)?;
                 transcript.add(message.bytes());
@@ -254,7 +254,7 @@ fn asked(terms: &Terms, request: Option<&Demands>) -> Option<(&'static SsiSteps,
         staples: terms.asks.staples.clone(),
         is_only: request.is_none_or(|request| request.ssi.is_some()),
     });
-    terms.config.ssi.zip(asked)
+    terms.config.parts.ssi.zip(asked)
 }
 
 fn expect_certificate(handshake: Handshake, transcript: Transcript, request: Option<Demands>) -> Step {

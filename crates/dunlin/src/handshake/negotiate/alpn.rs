@@ -1,13 +1,12 @@
 //! `application_layer_protocol_negotiation` (RFC 7301).
 
-use super::{Answers, Choices, HelloDraft};
+use super::{Answers, Choices, HelloDraft, Offer, Terms};
 use crate::error::{Error, PeerIncompatible, PeerMisbehaved};
 use crate::extension::ExtensionsWriter;
 use crate::extension::alpn::{Protocols, Selected};
 use crate::handshake::Cx;
-use crate::handshake::client::start::{Offer, Terms};
+use crate::handshake::hints::ClientHelloInfo;
 use crate::handshake::negotiated::Negotiated;
-use crate::handshake::question::ClientHelloInfo;
 use crate::handshake::setup::ServerConfig;
 use crate::message::ClientHello;
 use crate::wire::{ExtensionType, What};

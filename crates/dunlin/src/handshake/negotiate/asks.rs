@@ -27,7 +27,7 @@ impl Asks {
         let profile = &config.profile;
         let (trust, credential) = (&profile.trust, CertificateType::VERIFIABLE_CREDENTIAL);
         let takes_certificate = profile.verifies(credential) && profile.has_certificates(credential, true);
-        let ssi = config.ssi.and_then(|ssi| (ssi.ask)(profile));
+        let ssi = config.parts.ssi.and_then(|ssi| (ssi.ask)(profile));
         let takes_messages = ssi.as_ref().is_some_and(|ssi| ssi.asks_for.is_self_sovereign());
         let takes_staples = (takes_certificate || takes_messages) && !profile.ssi.is_links();
         Self {

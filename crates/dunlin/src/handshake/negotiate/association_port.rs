@@ -1,25 +1,24 @@
 //! `association_port` (docs/association-ports.md), over datagrams without connection IDs.
 
-use super::{Answers, Choices, HelloDraft};
+use super::{Answers, Choices, HelloDraft, Offer, Terms};
 use crate::error::{Error, PeerMisbehaved};
 use crate::extension::ExtensionsWriter;
-use crate::extension::association_port::{Answer, Offer, PortMode};
+use crate::extension::association_port::{self, Answer, PortMode};
 use crate::handshake::Cx;
-use crate::handshake::client::start::{self, Terms};
 use crate::settings::PortScheme;
 use crate::wire::{ExtensionType, What};
 
 /// The offer of a client with this scheme.
-fn offered(scheme: Option<PortScheme>) -> Option<Offer> {
+fn offered(scheme: Option<PortScheme>) -> Option<association_port::Offer> {
     match scheme? {
-        PortScheme::Ipc => Some(Offer::of(PortMode::Ipc)),
-        PortScheme::Tcs | PortScheme::TcsMessage => Some(Offer::of(PortMode::Tcs)),
+        PortScheme::Ipc => Some(association_port::Offer::of(PortMode::Ipc)),
+        PortScheme::Tcs | PortScheme::TcsMessage => Some(association_port::Offer::of(PortMode::Tcs)),
         PortScheme::IpcUnannounced => None,
     }
 }
 
 /// A renegotiation stays at its port.
-pub(super) fn offer(cx: &Cx<'_>, offer: &start::Offer, hello: &mut HelloDraft) {
+pub(super) fn offer(cx: &Cx<'_>, offer: &Offer, hello: &mut HelloDraft) {
     let is_first = cx.emitter.peer_address().is_some() && offer.terms.previous.is_none();
     let scheme = offer.terms.config.datagram.port_scheme;
     hello.extensions.put_some(offered(scheme).filter(|_| is_first).as_ref());
@@ -46,7 +45,7 @@ pub(super) fn answer(cx: &mut Cx<'_>, chosen: &Choices<'_>, w: &mut ExtensionsWr
         cx.emitter.use_port(None);
         return Ok(());
     };
-    let offer = chosen.hello.extensions().get::<Offer>()?;
+    let offer = chosen.hello.extensions().get::<association_port::Offer>()?;
     let has = |mode| offer.is_some_and(|offer| offer.has(mode));
     let is_wanted = match scheme {
         PortScheme::Ipc => has(PortMode::Ipc),

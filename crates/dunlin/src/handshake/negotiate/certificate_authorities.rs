@@ -1,11 +1,10 @@
 //! `certificate_authorities` (RFC 8446 §4.2.4): the names of the CAs that a side trusts.
 
-use super::{Demands, HelloDraft, Request};
+use super::{Demands, HelloDraft, Offer, Request};
 use crate::error::Error;
 use crate::extension::certificate_authorities::CertificateAuthorities;
 use crate::extension::{Extensions, ExtensionsWriter};
 use crate::handshake::Cx;
-use crate::handshake::client::start::Offer;
 use crate::settings::ProfileSettings;
 use alloc::vec::Vec;
 

@@ -1,13 +1,12 @@
 //! `server_certificate_type` and `client_certificate_type` (RFC 7250): X.509 certificates, raw public keys,
 //! verifiable credentials, or an application's own type.
 
-use super::{Answers, Choices, Demands, HelloDraft, Request, did_methods};
+use super::{Answers, Choices, Demands, HelloDraft, Offer, Request, Terms, did_methods};
 use crate::error::{Error, PeerIncompatible, PeerMisbehaved};
 use crate::extension::certificate_type::{ClientType, ClientTypes, ServerType, ServerTypes};
 use crate::extension::{Extensions, ExtensionsWriter};
 use crate::handshake::Cx;
-use crate::handshake::client::start::{Offer, Terms};
-use crate::handshake::question::ClientHelloInfo;
+use crate::handshake::hints::ClientHelloInfo;
 use crate::handshake::setup::ServerConfig;
 use crate::message::ClientHello;
 use crate::settings::ClientAuth;
@@ -84,7 +83,7 @@ pub(crate) fn request(
     if by_psk || config.client_auth == ClientAuth::None {
         return Ok(None);
     }
-    if let Some(ssi) = config.ssi.filter(|_| !version.is_1_2())
+    if let Some(ssi) = config.parts.ssi.filter(|_| !version.is_1_2())
         && let Some(request) = (ssi.request)(&config.profile, hello)?
     {
         return Ok(Some(request));

@@ -1,11 +1,10 @@
 //! `compress_certificate` (RFC 8879): the algorithms that a side can decompress.
 
-use super::{Demands, HelloDraft, Request};
+use super::{Demands, HelloDraft, Offer, Request};
 use crate::error::Error;
 use crate::extension::compress_certificate::CompressCertificate;
 use crate::extension::{Extensions, ExtensionsWriter};
 use crate::handshake::Cx;
-use crate::handshake::client::start::Offer;
 use crate::settings::ProfileSettings;
 use alloc::vec::Vec;
 

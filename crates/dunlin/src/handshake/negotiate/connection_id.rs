@@ -2,12 +2,11 @@
 
 use alloc::vec::Vec;
 
-use super::{Answers, Choices, HelloDraft, Selection};
+use super::{Answers, Choices, HelloDraft, Offer, Selection, Terms};
 use crate::error::{Error, PeerMisbehaved};
 use crate::extension::connection_id::ConnectionId;
 use crate::extension::{Extensions, ExtensionsWriter};
 use crate::handshake::Cx;
-use crate::handshake::client::start::{Offer, Terms};
 use crate::wire::{ExtensionType, What};
 
 pub(super) fn offer(_: &Cx<'_>, offer: &Offer, hello: &mut HelloDraft) {

@@ -1,12 +1,11 @@
 //! `cookie` (RFC 8446 §4.2.2), which the client returns after a HelloRetryRequest.
 
-use super::HelloDraft;
+use super::{HelloDraft, Offer};
 use crate::crypto::Tls13CipherSuite;
 use crate::error::{Error, PeerMisbehaved};
 use crate::extension::cookie::Cookie;
 use crate::extension::{Extensions, ExtensionsWriter};
 use crate::handshake::Cx;
-use crate::handshake::client::start::Offer;
 use crate::handshake::retry::Retry;
 use crate::handshake::setup::ServerConfig;
 use crate::message::ClientHello;

@@ -3,12 +3,11 @@
 
 use alloc::vec::Vec;
 
-use super::{Demands, HelloDraft, Request};
+use super::{Demands, HelloDraft, Offer, Request};
 use crate::error::{Error, PeerMisbehaved};
 use crate::extension::did_methods::DidMethods;
 use crate::extension::{Extensions, ExtensionsWriter};
 use crate::handshake::Cx;
-use crate::handshake::client::start::Offer;
 use crate::message::ClientHello;
 use crate::settings::ProfileSettings;
 use crate::wire::{CertificateType, DidMethod, ExtensionType};

@@ -1,15 +1,57 @@
 //! `early_data` (RFC 8446 §4.2.10). `client/early.rs` and `server/early.rs` handle the data itself.
 
-use super::{Answers, Choices, HelloDraft, Selection};
+use super::psk::OfferedPsk;
+use super::{Answers, Choices, HelloDraft, Offer, Selection, Terms};
 use crate::crypto::Tls13CipherSuite;
-use crate::early::{EarlyDataOutcome, NoEarlyData};
+use crate::early::{EarlyDataOutcome, EarlyDataProtocols, NoEarlyData};
 use crate::error::{Error, PeerMisbehaved};
 use crate::extension::early_data::EarlyData;
 use crate::extension::{Extensions, ExtensionsWriter};
 use crate::handshake::Cx;
-use crate::handshake::client::start::{Offer, Terms};
+use crate::handshake::setup::ClientConfig;
 use crate::message::ClientHello;
-use crate::wire::{ExtensionType, What};
+use crate::resume::EarlyTerms;
+use crate::schedule::{HelloTranscript, Transcript};
+use crate::wire::{CipherSuite, ExtensionType, What};
+use core::fmt;
+
+/// The steps of a client that offers early data. Only a configuration with early data points to them, so
+/// other programs do not link them.
+pub(crate) struct EarlyDataSteps {
+    /// Checks whether the client can send early data with these PSKs, and returns the reason if not.
+    pub(in crate::handshake) offer:
+        fn(&Cx<'_>, &ClientConfig, &EarlyDataProtocols, &[OfferedPsk]) -> Result<EarlyOffer, NoEarlyData>,
+    /// Writes the extension.
+    pub(in crate::handshake) put: fn(&mut ExtensionsWriter),
+    /// After the first ClientHello, lets the application send early data under its own keys.
+    pub(in crate::handshake) open:
+        fn(&mut Cx<'_>, &EarlyOffer, &Offer, &HelloTranscript) -> Result<(), Error>,
+    /// The server accepted early data: checks that the negotiated parameters are the session's.
+    pub(in crate::handshake) accept: fn(&mut Cx<'_>, &EarlyOffer, CipherSuite) -> Result<(), Error>,
+    /// Ends early data after the server's Finished was verified (RFC 8446 §4.5).
+    pub(in crate::handshake) end: fn(&mut Cx<'_>, &mut Transcript) -> Result<(), Error>,
+}
+
+/// Prints no code addresses, which would help an attacker.
+impl fmt::Debug for EarlyDataSteps {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("EarlyDataSteps")
+    }
+}
+
+/// A client's settings for early data.
+#[derive(Clone, Debug)]
+pub(crate) struct EarlyDataClient {
+    pub(crate) protocols: EarlyDataProtocols,
+    pub(crate) steps: &'static EarlyDataSteps,
+}
+
+/// Early data that goes with the first ClientHello.
+pub(crate) struct EarlyOffer {
+    pub(in crate::handshake) suite: &'static Tls13CipherSuite,
+    pub(in crate::handshake) terms: EarlyTerms,
+    pub(in crate::handshake) steps: &'static EarlyDataSteps,
+}
 
 pub(super) fn offer(_: &Cx<'_>, offer: &Offer, hello: &mut HelloDraft) {
     if let Some(early) = &offer.terms.early {

@@ -1,12 +1,11 @@
 //! `ec_point_formats` (RFC 8422 §5.1.2). TLS 1.2 has one format, but some peers require the extension.
 
-use super::{Choices, HelloDraft};
+use super::{Choices, HelloDraft, Offer};
 use crate::crypto::Tls12KeyExchange;
 use crate::error::Error;
 use crate::extension::ExtensionsWriter;
 use crate::extension::ec_point_formats::EcPointFormats;
 use crate::handshake::Cx;
-use crate::handshake::client::start::Offer;
 use crate::wire::ExtensionType;
 
 /// RFC 8422 §5.1: a client that offers curves should send it together with supported_groups.

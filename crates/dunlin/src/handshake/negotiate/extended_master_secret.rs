@@ -1,14 +1,13 @@
 //! `extended_master_secret` (RFC 7627), which binds the master secret of TLS 1.2 to the whole handshake.
 
-use super::{Answers, Choices, HelloDraft};
+use super::renegotiation_info::Previous;
+use super::{Answers, Choices, HelloDraft, Offer, Terms};
 use crate::error::{Error, PeerIncompatible};
 use crate::extension::extended_master_secret::ExtendedMasterSecret;
 use crate::extension::{Extensions, ExtensionsWriter};
 use crate::handshake::Cx;
-use crate::handshake::client::start::{Offer, Terms};
-use crate::handshake::question::ClientHelloInfo;
+use crate::handshake::hints::ClientHelloInfo;
 use crate::handshake::setup::ServerConfig;
-use crate::handshake::tls12::Previous;
 use crate::message::ClientHello;
 use crate::settings::ProfileSettings;
 use crate::wire::ExtensionType;

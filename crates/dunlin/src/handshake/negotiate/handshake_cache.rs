@@ -1,59 +1,15 @@
 //! `handshake_cache` and `cached_info` (docs/handshake-cache.md). `client/cache.rs` and `server/cache.rs`
 //! decide what to offer and what to accept; a program without a cache does not link them.
 
-use super::{Answers, Choices, HelloDraft};
+use super::{Answers, Choices, HelloDraft, Offer, Terms};
 use crate::error::Error;
 use crate::extension::ExtensionsWriter;
 use crate::extension::{cached_info, handshake_cache};
 use crate::handshake::Cx;
-use crate::handshake::client::cache::{Agreed, Offered};
-use crate::handshake::client::start::{Offer, Terms};
-use crate::handshake::question::{CacheNames, ClientHelloInfo};
+use crate::handshake::cached::client::Cache;
+use crate::handshake::hints::{CacheNames, ClientHelloInfo};
 use crate::message::ClientHello;
 use alloc::boxed::Box;
-
-/// A client's handshake cache in one handshake.
-#[derive(Default)]
-pub(crate) enum Cache {
-    /// The client or the server does not use it.
-    #[default]
-    None,
-    Offered(Box<dyn Offered>),
-    Agreed(Box<dyn Agreed>),
-}
-
-impl Cache {
-    /// The same offer, for another answer to it. `None` once the server has answered.
-    #[cfg(feature = "association-ports")]
-    pub(crate) fn again(&self) -> Option<Self> {
-        match self {
-            Self::None => Some(Self::None),
-            Self::Offered(offered) => Some(Self::Offered(offered.again())),
-            Self::Agreed(_) => None,
-        }
-    }
-
-    pub(crate) fn agreed(&self) -> Option<&dyn Agreed> {
-        match self {
-            Self::Agreed(agreed) => Some(&**agreed),
-            Self::Offered(_) | Self::None => None,
-        }
-    }
-
-    pub(crate) fn agreed_mut(&mut self) -> Option<&mut Box<dyn Agreed>> {
-        match self {
-            Self::Agreed(agreed) => Some(agreed),
-            Self::Offered(_) | Self::None => None,
-        }
-    }
-
-    pub(crate) fn into_agreed(self) -> Option<Box<dyn Agreed>> {
-        match self {
-            Self::Agreed(agreed) => Some(agreed),
-            Self::Offered(_) | Self::None => None,
-        }
-    }
-}
 
 pub(super) fn offer(_: &Cx<'_>, offer: &Offer, hello: &mut HelloDraft) {
     if let Cache::Offered(cache) = &offer.terms.cache {

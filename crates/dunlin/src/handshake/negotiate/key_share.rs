@@ -1,15 +1,14 @@
 //! `supported_groups` and `key_share` (RFC 8446 §4.2.7, §4.2.8): the groups of the key exchange, and the
 //! public keys.
 
-use super::{Choices, HelloDraft, Selection};
+use super::{Choices, HelloDraft, Offer, Selection};
 use crate::crypto::{ActiveKeyExchange, KeyExchangeGroup, SharedSecret, Tls12KeyExchange, Tls13CipherSuite};
 use crate::error::{Error, Misuse, PeerIncompatible, PeerMisbehaved};
 use crate::extension::key_share::{self, Entry, Selected};
 use crate::extension::supported_groups::SupportedGroups;
 use crate::extension::{Extensions, ExtensionsWriter};
 use crate::handshake::Cx;
-use crate::handshake::client::start::Offer;
-use crate::handshake::question::ClientHelloInfo;
+use crate::handshake::hints::ClientHelloInfo;
 use crate::handshake::retry::Retry;
 use crate::handshake::setup::{ClientConfig, ServerConfig};
 use crate::message::ClientHello;

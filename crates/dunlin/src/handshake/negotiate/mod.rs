@@ -21,29 +21,32 @@
 //! on the wire. The order of the others decides which of several errors is reported. A program links only the
 //! tables that its configuration needs: TLS 1.2 and a client's certificates have their own.
 
+use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
 
 use super::Cx;
-use super::cached::Use;
-use super::client::start::{Offer, Terms};
+use super::cached::client::Cache;
+use super::cached::{Use, server};
+use super::hints::ClientHelloInfo;
 use super::negotiated::Negotiated;
 use super::prove;
-use super::question::ClientHelloInfo;
 use super::retry::Retry;
-use super::server::{self, start::FoundPsk};
-use super::setup::ServerConfig;
-use super::tls12::Previous;
+use super::setup::{ClientConfig, ServerConfig};
+use crate::address::ServerAddress;
 use crate::auth::AcceptedStaples;
 use crate::auth::select::{self, Wanted};
-use crate::crypto::{SharedSecret, Tls13CipherSuite};
+use crate::crypto::{SharedSecret, Tls12CipherSuite, Tls13CipherSuite};
 use crate::error::{Error, PeerIncompatible};
+use crate::extension::cookie::Cookie;
 use crate::extension::key_share::Entry;
 use crate::extension::ssi_parameters::SsiParameters;
 use crate::extension::{Extensions, ExtensionsWriter};
 use crate::message::{CertificateRequest, ClientHello};
 use crate::protocol::Protocol;
+use crate::resume::ClientSession;
 use crate::settings::ProfileSettings;
+use crate::sync::Arc;
 use crate::wire::{CertificateType, CipherSuite, DidMethod, ExtensionType, ProtocolVersion, SignatureScheme};
 
 pub(crate) mod alpn;
@@ -68,11 +71,88 @@ mod rrc;
 pub(crate) mod server_name;
 pub(crate) mod session_ticket;
 mod signature_algorithms;
-pub(super) mod ssi_parameters;
+pub(crate) mod ssi_parameters;
 mod staples;
 mod status_request;
 pub(crate) mod supported_versions;
 pub(crate) mod tls_cert_with_extern_psk;
+
+use asks::Asks;
+use certificate_type::CertificateTypes;
+use early_data::EarlyOffer;
+use key_share::OfferedShare;
+use psk::{FoundPsk, OfferedPsk};
+use renegotiation_info::Previous;
+
+/// This client's offer, until the ServerHello answers it.
+pub(crate) struct Offer {
+    pub(in crate::handshake) terms: Terms,
+    pub(in crate::handshake) random: [u8; 32],
+    pub(in crate::handshake) session_id: Vec<u8>,
+    pub(in crate::handshake) psks: Vec<OfferedPsk>,
+    pub(in crate::handshake) shares: Vec<OfferedShare>,
+    /// The TLS 1.2 suites that this client can use.
+    pub(in crate::handshake) tls12_suites: Vec<&'static Tls12CipherSuite>,
+    /// The TLS 1.2 session that this ClientHello offers by session ID or by ticket.
+    pub(in crate::handshake) tls12_session: Option<Box<ClientSession>>,
+    /// The cookie of a HelloRetryRequest.
+    pub(in crate::handshake) cookie: Option<Cookie>,
+    /// The cookie of the latest HelloVerifyRequest.
+    pub(in crate::handshake) legacy_cookie: Vec<u8>,
+}
+
+impl Offer {
+    /// Whether the client offers TLS 1.3. A renegotiation does not, since it keeps the version (RFC 8446
+    /// §4.1.2).
+    pub(in crate::handshake) fn offers_tls13(&self) -> bool {
+        self.terms.config.profile.has_tls13() && self.terms.previous.is_none()
+    }
+}
+
+/// The data that all states of a client share, from the first ClientHello to the last Finished, in every
+/// version.
+pub(crate) struct Terms {
+    pub(in crate::handshake) config: Arc<ClientConfig>,
+    pub(in crate::handshake) server: ServerAddress,
+    /// This client's requirements for the server's credential, the same in every ClientHello.
+    pub(in crate::handshake) asks: Arc<Asks>,
+    /// The types of the extensions in the latest ClientHello.
+    pub(in crate::handshake) offered: Vec<ExtensionType>,
+    /// In a renegotiation, the data of the previous handshake.
+    pub(in crate::handshake) previous: Option<Previous>,
+    /// The offer of early data, unless the server has rejected it.
+    pub(in crate::handshake) early: Option<EarlyOffer>,
+    pub(in crate::handshake) cache: Cache,
+    pub(in crate::handshake) types: CertificateTypes,
+    /// Whether the server may send an OCSP response.
+    pub(in crate::handshake) ocsp: bool,
+    /// Whether TLS 1.2 uses the extended master secret (RFC 7627).
+    pub(in crate::handshake) extended: bool,
+    /// Whether a TLS 1.2 server will send a NewSessionTicket.
+    pub(in crate::handshake) ticket_promised: bool,
+    /// The connection ID that this client wants to receive, over datagrams. Every ClientHello offers the same
+    /// one.
+    pub(in crate::handshake) connection_id: Option<Vec<u8>>,
+}
+
+impl Terms {
+    pub(in crate::handshake) fn new(config: Arc<ClientConfig>, server: ServerAddress) -> Self {
+        Self {
+            asks: Arc::new(Asks::of(&config)),
+            config,
+            server,
+            offered: Vec::new(),
+            previous: None,
+            early: None,
+            cache: Cache::None,
+            types: CertificateTypes::default(),
+            ocsp: false,
+            extended: false,
+            ticket_promised: false,
+            connection_id: None,
+        }
+    }
+}
 
 /// A ClientHello in the making.
 #[derive(Default)]
@@ -90,13 +170,13 @@ static OFFERS: &[OfferStep] = &[
     supported_versions::offer,
     cookie::offer,
     |cx, offer, hello| {
-        let tls12 = offer.terms.config.tls12;
+        let tls12 = offer.terms.config.parts.tls12;
         each(tls12.map_or(&[], |tls12| tls12.offers), cx, offer, hello);
     },
     key_share::offer,
     |cx, offer, hello| {
         let config = &offer.terms.config;
-        if let Some(certificates) = config.certificates.filter(|_| !config.profile.trust.is_empty()) {
+        if let Some(certificates) = config.parts.certificates.filter(|_| !config.profile.trust.is_empty()) {
             each(certificates.steps.offers, cx, offer, hello);
         }
     },
@@ -129,7 +209,7 @@ pub(crate) static CERTIFICATE_STEPS: CertificateSteps = CertificateSteps {
         did_methods::offer,
         staples::offer,
         |cx, offer, hello| {
-            if let Some(ssi) = offer.terms.config.ssi {
+            if let Some(ssi) = offer.terms.config.parts.ssi {
                 (ssi.offer)(cx, offer, hello);
             }
         },
@@ -141,7 +221,12 @@ pub(crate) static CERTIFICATE_STEPS: CertificateSteps = CertificateSteps {
 
 /// The extensions of TLS 1.2.
 pub(crate) static TLS12_OFFERS: &[OfferStep] = &[
-    super::client::tls12::offer_suites,
+    |_, offer, hello| {
+        hello.suites.extend(offer.tls12_suites.iter().map(|suite| suite.id));
+        if offer.terms.config.fallback {
+            hello.suites.push(CipherSuite::TLS_FALLBACK_SCSV);
+        }
+    },
     renegotiation_info::offer,
     extended_master_secret::offer,
     session_ticket::offer,
@@ -191,7 +276,7 @@ type SelectStep = fn(&mut Cx<'_>, &mut Offer, &Extensions<'_>, &mut Selection) -
 static SELECT: &[SelectStep] = &[
     psk::select,
     key_share::select,
-    |cx, offer, extensions, selection| match offer.terms.config.certificates {
+    |cx, offer, extensions, selection| match offer.terms.config.parts.certificates {
         Some(certificates) => {
             certificates.steps.selects.iter().try_for_each(|step| step(cx, offer, extensions, selection))
         }
@@ -236,7 +321,7 @@ static ACCEPT: &[AcceptStep] = &[
     #[cfg(feature = "association-ports")]
     association_port::accept,
     |cx, terms, answers| {
-        let certificates = terms.config.certificates;
+        let certificates = terms.config.parts.certificates;
         accept_each(certificates.map_or(&[], |certificates| certificates.steps.accepts), cx, terms, answers)
     },
     handshake_cache::accept,
@@ -353,7 +438,7 @@ pub(crate) struct Choices<'a> {
     /// The type of certificate that the server requests, if any.
     pub(crate) client_type: Option<CertificateType>,
     /// The use of the handshake cache, if both sides have agreed on any.
-    pub(crate) cache: Option<&'a dyn server::cache::Agreed>,
+    pub(crate) cache: Option<&'a dyn server::Agreed>,
     /// The selected PSK.
     pub(crate) psk: Option<&'a FoundPsk>,
     /// The server's key share.
@@ -488,7 +573,7 @@ static REQUEST: &[RequestStep] = &[
 
 /// Writes a CertificateRequest or SSIRequest.
 pub(crate) fn request(config: &ServerConfig, request: &Request) -> Result<Vec<u8>, Error> {
-    if let Some(ssi) = config.ssi.filter(|_| request.by_messages) {
+    if let Some(ssi) = config.parts.ssi.filter(|_| request.by_messages) {
         return (ssi.write_request)(&config.profile, request);
     }
     let mut w = ExtensionsWriter::default();
@@ -557,7 +642,7 @@ impl Demands {
     pub(crate) fn of_client(hello: &ClientHello, config: &ServerConfig) -> Result<Self, Error> {
         let mut demands = Self::read(&hello.extensions(), IN_CLIENT_HELLO)?;
         demands.types.retain(|typ| config.profile.has_certificates(*typ, true));
-        if let Some(ssi) = config.ssi {
+        if let Some(ssi) = config.parts.ssi {
             (ssi.demand)(&config.profile, hello, &mut demands)?;
         }
         Ok(demands)

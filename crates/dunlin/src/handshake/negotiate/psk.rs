@@ -2,8 +2,7 @@
 //! of TLS 1.3.
 
 use super::key_share::common_groups;
-use super::tls_cert_with_extern_psk;
-use super::{Choices, HelloDraft, Selection};
+use super::{Choices, HelloDraft, Offer, Selection};
 use crate::address::ServerAddress;
 use crate::auth::{Belief, PeerIdentity, Psk, PskIdentity};
 use crate::crypto::{HashAlgorithm, Tls13CipherSuite};
@@ -12,12 +11,11 @@ use crate::extension::pre_shared_key::{self, Identity, Selected};
 use crate::extension::psk_key_exchange_modes::PskKeyExchangeModes;
 use crate::extension::{Extensions, ExtensionsWriter};
 use crate::handshake::Cx;
-use crate::handshake::client::start::{Offer, session_key};
-use crate::handshake::question::ClientHelloInfo;
+use crate::handshake::hints::ClientHelloInfo;
 use crate::handshake::setup::{ClientConfig, ServerConfig};
 use crate::message::ClientHello;
 use crate::protocol::Protocol;
-use crate::resume::ClientSession;
+use crate::resume::{ClientSession, Session, SessionKey};
 use crate::schedule::Transcript;
 use crate::schedule::binder::PskKind;
 use crate::schedule::tls13::EarlySecret;
@@ -102,6 +100,20 @@ impl OfferedPsk {
     }
 }
 
+/// The key under which this client stores tickets of this server.
+pub(in crate::handshake) fn session_key(
+    config: &ClientConfig,
+    server: &ServerAddress,
+    protocol: Protocol,
+) -> SessionKey {
+    SessionKey {
+        transport: protocol.transport(),
+        name: server.host(),
+        port: server.port,
+        settings: *config.session_settings.as_bytes(),
+    }
+}
+
 /// The session of this server that the client can resume, in TLS 1.3 or TLS 1.2, taken from its store.
 ///
 /// A client that adds an external PSK to certificates resumes none. RFC 8773 §4 allows only external PSKs
@@ -112,7 +124,7 @@ pub(crate) fn session(
     config: &ClientConfig,
     server: &ServerAddress,
 ) -> Option<Box<ClientSession>> {
-    if tls_cert_with_extern_psk::is_on(config) && !external(cx, config).is_empty() {
+    if config.profile.adds_external_psk() && !external(cx, config).is_empty() {
         return None;
     }
     let key = session_key(config, server, cx.protocol());
@@ -269,6 +281,82 @@ pub(super) fn check(extensions: &Extensions<'_>) -> Result<(), Error> {
         extensions.require::<PskKeyExchangeModes>()?;
     }
     Ok(())
+}
+
+/// A PSK that the client offered and the server found.
+pub(crate) struct FoundPsk {
+    pub(in crate::handshake) index: usize,
+    pub(in crate::handshake) identity: Vec<u8>,
+    pub(in crate::handshake) secret: PskSecret,
+    /// Whether it authenticates both sides. Otherwise certificates do.
+    pub(in crate::handshake) authenticates: bool,
+}
+
+impl FoundPsk {
+    /// The external PSK that goes into the keys beside certificates, now or in the first handshake of a
+    /// session.
+    pub(in crate::handshake) fn beside(&self, config: &ServerConfig) -> Option<Box<PskIdentity>> {
+        match &self.secret {
+            PskSecret::Session(session) => session.beside.clone(),
+            PskSecret::External(_) if self.authenticates => None,
+            PskSecret::External(psk) => {
+                let sha256 = config.profile.provider.sha256;
+                Some(Box::new(PskIdentity::new(self.identity.clone(), psk, sha256)))
+            }
+        }
+    }
+
+    /// The client that has this PSK, and when it last authenticated without resumption, in milliseconds
+    /// since 1970.
+    pub(in crate::handshake) fn into_client(
+        self,
+        cx: &mut Cx<'_>,
+        config: &ServerConfig,
+    ) -> (Option<PeerIdentity>, u64) {
+        match self.secret {
+            PskSecret::External(psk) => {
+                let identity = PskIdentity::new(self.identity, &psk, config.profile.provider.sha256);
+                (Some(PeerIdentity::Psk(identity)), cx.now.unix_ms)
+            }
+            PskSecret::Session(session) => {
+                cx.draft.peer_validity = session.validity();
+                (session.peer, session.authenticated_ms)
+            }
+        }
+    }
+}
+
+pub(crate) enum PskSecret {
+    Session(Box<Session>),
+    External(Arc<Psk>),
+}
+
+impl PskSecret {
+    /// Whether it is a session with an external PSK in its keys, beside certificates.
+    pub(in crate::handshake) fn is_beside(&self) -> bool {
+        matches!(self, Self::Session(session) if session.beside.is_some())
+    }
+
+    pub(in crate::handshake) fn kind(&self) -> PskKind {
+        match self {
+            Self::Session(_) => PskKind::Resumption,
+            Self::External(psk) => psk.kind(),
+        }
+    }
+
+    pub(in crate::handshake) fn key(&self) -> &[u8] {
+        match self {
+            Self::Session(session) => session.psk.as_ref(),
+            Self::External(psk) => psk.key(),
+        }
+    }
+
+    pub(in crate::handshake) fn hash(&self, config: &ServerConfig) -> Option<HashAlgorithm> {
+        match self {
+            Self::Session(s) => Some(config.profile.provider.suite(s.cipher_suite)?.hash.algorithm()),
+            Self::External(psk) => Some(psk.hash()),
+        }
+    }
 }
 
 /// The identities that the client offers.

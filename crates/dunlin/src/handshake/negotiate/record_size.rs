@@ -1,13 +1,12 @@
 //! `record_size_limit` (RFC 8449) and the older `max_fragment_length` (RFC 6066 §4), of which a server
 //! answers one.
 
-use super::{Answers, Choices, HelloDraft};
+use super::{Answers, Choices, HelloDraft, Offer, Terms};
 use crate::error::{Error, PeerMisbehaved};
 use crate::extension::ExtensionsWriter;
 use crate::extension::max_fragment_length::MaxFragmentLength;
 use crate::extension::record_size_limit::RecordSizeLimit;
 use crate::handshake::Cx;
-use crate::handshake::client::start::{Offer, Terms};
 use crate::wire::{ExtensionType, MAX_PLAINTEXT, What};
 
 pub(super) fn offer(_: &Cx<'_>, offer: &Offer, hello: &mut HelloDraft) {

@@ -1,17 +1,38 @@
 //! `renegotiation_info` (RFC 5746), which binds a renegotiation of TLS 1.2 to the previous handshake.
 
-use super::{Answers, Choices, HelloDraft};
+use super::{Answers, Choices, HelloDraft, Offer, Terms};
 use crate::error::{Error, PeerIncompatible};
 use crate::extension::ExtensionsWriter;
 use crate::extension::renegotiation_info::RenegotiationInfo;
 use crate::handshake::Cx;
-use crate::handshake::client::start::{Offer, Terms};
-use crate::handshake::question::ClientHelloInfo;
+use crate::handshake::hints::ClientHelloInfo;
 use crate::handshake::setup::ServerConfig;
-use crate::handshake::tls12::Previous;
 use crate::message::ClientHello;
+use crate::schedule::tls12::VerifyData;
 use crate::wire::{CipherSuite, ExtensionType};
 use alloc::vec::Vec;
+
+/// The verify_data of both Finished messages. A renegotiation sends them again (RFC 5746 §3.1).
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Finisheds {
+    pub(crate) client: VerifyData,
+    pub(crate) server: VerifyData,
+}
+
+impl Finisheds {
+    /// Both values in the order in which the server sends them (RFC 5746 §3.2).
+    fn both(&self) -> Vec<u8> {
+        [self.client, self.server].concat()
+    }
+}
+
+/// The state of the previous handshake that a renegotiation needs.
+#[derive(Clone, Copy)]
+pub(crate) struct Previous {
+    pub(crate) finisheds: Finisheds,
+    /// Whether it used the extended master secret (RFC 7627). Then a renegotiation must use it, too.
+    pub(crate) extended: bool,
+}
 
 pub(super) fn offer(_: &Cx<'_>, offer: &Offer, hello: &mut HelloDraft) {
     match &offer.terms.previous {

@@ -1,11 +1,10 @@
 //! `rrc` (RFC 9853 §3), beside connection IDs.
 
-use super::{Answers, Choices, HelloDraft, Selection};
+use super::{Answers, Choices, HelloDraft, Offer, Selection, Terms};
 use crate::error::Error;
 use crate::extension::rrc::Rrc;
 use crate::extension::{Extensions, ExtensionsWriter};
 use crate::handshake::Cx;
-use crate::handshake::client::start::{Offer, Terms};
 
 /// RFC 9853 §3: a client offers it only together with connection IDs.
 pub(super) fn offer(_: &Cx<'_>, offer: &Offer, hello: &mut HelloDraft) {

@@ -1,13 +1,12 @@
 //! `server_name` (RFC 6066 §3): the client names the host that it wants to reach.
 
-use super::{Choices, Demands, HelloDraft};
+use super::{Choices, Demands, HelloDraft, Offer};
 use crate::error::{Error, PeerMisbehaved};
 use crate::extension::server_name::{Acknowledged, HostName};
 use crate::extension::{Extensions, ExtensionsWriter};
 use crate::handshake::Cx;
-use crate::handshake::client::start::Offer;
+use crate::handshake::hints::ClientHelloInfo;
 use crate::handshake::negotiated::Negotiated;
-use crate::handshake::question::ClientHelloInfo;
 use crate::message::ClientHello;
 use crate::wire::{ExtensionType, What};
 use alloc::string::String;

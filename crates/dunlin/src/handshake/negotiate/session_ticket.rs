@@ -1,12 +1,11 @@
 //! `session_ticket` (RFC 5077), by which TLS 1.2 resumes a session that the client keeps for the server.
 
-use super::{Answers, Choices, HelloDraft};
+use super::{Answers, Choices, HelloDraft, Offer, Terms};
 use crate::error::Error;
 use crate::extension::ExtensionsWriter;
 use crate::extension::session_ticket::{Promised, Ticket};
 use crate::handshake::Cx;
-use crate::handshake::client::start::{Offer, Terms};
-use crate::handshake::question::ClientHelloInfo;
+use crate::handshake::hints::ClientHelloInfo;
 use crate::message::ClientHello;
 use crate::wire::ExtensionType;
 use alloc::vec::Vec;

@@ -1,13 +1,12 @@
 //! `signature_algorithms` and `signature_algorithms_cert` (RFC 8446 §4.2.3): the schemes that a side
 //! verifies.
 
-use super::{Demands, HelloDraft, Request};
+use super::{Demands, HelloDraft, Offer, Request};
 use crate::error::Error;
 use crate::extension::signature_algorithms::{SignatureAlgorithms, SignatureAlgorithmsCert};
 use crate::extension::{Extensions, ExtensionsWriter};
 use crate::handshake::Cx;
-use crate::handshake::client::start::Offer;
-use crate::handshake::question::ClientHelloInfo;
+use crate::handshake::hints::ClientHelloInfo;
 use crate::message::ClientHello;
 use crate::settings::ProfileSettings;
 use crate::wire::SignatureScheme;

@@ -2,27 +2,60 @@
 //! messages of their own. The certificate type for verifiable credentials wins where both sides know it.
 
 use alloc::vec::Vec;
+use core::fmt;
 
-use super::{DemandStep, Demands, HelloDraft, Request, did_methods, signature_algorithms, staples};
+use super::{
+    DemandStep, Demands, HelloDraft, Offer, OfferStep, Request, did_methods, signature_algorithms, staples,
+};
 use crate::auth::{AcceptedStaples, Credential};
 use crate::error::{Error, Malformed, PeerMisbehaved};
 use crate::extension::certificate_type::{ClientTypes, ServerTypes};
 use crate::extension::signature_algorithms::SignatureAlgorithms;
 use crate::extension::ssi_parameters::{LinksParameters, SsiParameters};
 use crate::extension::{Extensions, ExtensionsWriter};
-use crate::handshake::Cx;
-use crate::handshake::client::start::Offer;
-use crate::handshake::ssi;
+use crate::handshake::ssi::{self, Asked};
+use crate::handshake::verify::ExpectCertificate;
+use crate::handshake::{Cx, Step};
 use crate::message::{ClientHello, SsiRequest};
 use crate::settings::{ProfileSettings, SsiMessages};
 use crate::wire::{CertificateType, DidMethod, ExtensionType, What};
+
+/// The steps of a side that uses these messages. Only such configurations point to them, so other programs do
+/// not link them.
+pub(crate) struct SsiSteps {
+    /// Returns the ssi_parameters that a client sends.
+    pub(in crate::handshake) ask: fn(&ProfileSettings) -> Option<SsiParameters>,
+    /// Writes a client's ssi_parameters into its ClientHello.
+    pub(in crate::handshake) offer: OfferStep,
+    /// Adds to a server's demands the identity for which the client asks.
+    pub(in crate::handshake) demand: fn(&ProfileSettings, &ClientHello, &mut Demands) -> Result<(), Error>,
+    /// The identity for which a server asks the client.
+    pub(in crate::handshake) request: fn(&ProfileSettings, &ClientHello) -> Result<Option<Request>, Error>,
+    /// Writes an SSIRequest.
+    pub(in crate::handshake) write_request: fn(&ProfileSettings, &Request) -> Result<Vec<u8>, Error>,
+    /// The demands in the body of an SSIRequest to a client that asks for these parameters.
+    pub(in crate::handshake) read_request:
+        fn(&[u8], &ProfileSettings, &SsiParameters) -> Result<Demands, Error>,
+    /// Waits for the peer's identity, or for a Certificate in its place.
+    pub(in crate::handshake) expect: fn(Asked, ExpectCertificate) -> Step,
+}
+
+/// Prints no code addresses, which would help an attacker.
+impl fmt::Debug for SsiSteps {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("SsiSteps")
+    }
+}
+
+pub(crate) static SSI_STEPS: SsiSteps =
+    SsiSteps { ask, offer, demand, request, write_request, read_request, expect: ssi::expect };
 
 /// The demands in an SSIRequest, beside ssi_parameters.
 static IN_SSI_REQUEST: &[DemandStep] = &[signature_algorithms::demand, staples::demand];
 
 /// The ssi_parameters that this client sends. A client that only has a decentralised identity of its own says
 /// so by asking for a certificate.
-pub(in crate::handshake) fn ask(profile: &ProfileSettings) -> Option<SsiParameters> {
+fn ask(profile: &ProfileSettings) -> Option<SsiParameters> {
     match profile.peer_types().into_iter().find(|typ| typ.is_self_sovereign()) {
         Some(asks_for) => Some(SsiParameters { asks_for, did_methods: resolved(profile, asks_for) }),
         None => {
@@ -46,7 +79,7 @@ fn resolved(profile: &ProfileSettings, typ: CertificateType) -> Vec<DidMethod> {
     methods
 }
 
-pub(in crate::handshake) fn offer(_: &Cx<'_>, offer: &Offer, hello: &mut HelloDraft) {
+fn offer(_: &Cx<'_>, offer: &Offer, hello: &mut HelloDraft) {
     if let Some(asks) = offer.terms.asks.ssi.as_ref().filter(|_| offer.offers_tls13()) {
         put(offer.terms.config.profile.ssi, asks.clone(), &mut hello.extensions);
     }
@@ -93,11 +126,7 @@ impl ByCertificate {
 }
 
 /// Adds to the demands in a ClientHello the decentralised identity for which the client asks.
-pub(in crate::handshake) fn demand(
-    profile: &ProfileSettings,
-    hello: &ClientHello,
-    demands: &mut Demands,
-) -> Result<(), Error> {
+fn demand(profile: &ProfileSettings, hello: &ClientHello, demands: &mut Demands) -> Result<(), Error> {
     let Some(asks) = get(profile.ssi, &hello.extensions())? else { return Ok(()) };
     let is_ignored = match asks.asks_for {
         CertificateType::VERIFIABLE_CREDENTIAL => ByCertificate::read(profile, hello)?.is_known(),
@@ -114,10 +143,7 @@ pub(in crate::handshake) fn demand(
 /// sides resolve a common method; but first a bare DID if the client seems to have nothing else. A client
 /// that lists no methods resolves none, and shows any identity that it has. `None` leaves the request to the
 /// certificate types: where a credential of the client comes first and can be a certificate, they request it.
-pub(in crate::handshake) fn request(
-    profile: &ProfileSettings,
-    hello: &ClientHello,
-) -> Result<Option<Request>, Error> {
+fn request(profile: &ProfileSettings, hello: &ClientHello) -> Result<Option<Request>, Error> {
     let Some(theirs) = get(profile.ssi, &hello.extensions())? else { return Ok(None) };
     let asks_for_certificate = theirs.asks_for == CertificateType::X509;
     let by_certificate = ByCertificate::read(profile, hello)?;
@@ -157,10 +183,7 @@ fn seems_bare(hello: &ClientHello, theirs: &SsiParameters) -> Result<bool, Error
 }
 
 /// Writes an SSIRequest.
-pub(in crate::handshake) fn write_request(
-    profile: &ProfileSettings,
-    request: &Request,
-) -> Result<Vec<u8>, Error> {
+fn write_request(profile: &ProfileSettings, request: &Request) -> Result<Vec<u8>, Error> {
     let mut w = ExtensionsWriter::default();
     w.put(&SignatureAlgorithms(profile.signature_schemes.clone()));
     let asks = SsiParameters { asks_for: request.typ, did_methods: request.did_methods.clone() };
@@ -171,11 +194,7 @@ pub(in crate::handshake) fn write_request(
 
 /// The demands in the body of an SSIRequest. `ours` is what this client asks of its server. A client without
 /// such an identity shows its X.509 certificate, which the server may accept; the paper's clients abort.
-pub(in crate::handshake) fn read_request(
-    body: &[u8],
-    profile: &ProfileSettings,
-    ours: &SsiParameters,
-) -> Result<Demands, Error> {
+fn read_request(body: &[u8], profile: &ProfileSettings, ours: &SsiParameters) -> Result<Demands, Error> {
     let SsiRequest { extensions } = SsiRequest::read(body)?;
     let mut demands = Demands::read(&extensions, IN_SSI_REQUEST)?;
     let typ = match profile.ssi.is_links() {

@@ -3,13 +3,12 @@
 
 use alloc::vec::Vec;
 
-use super::{Demands, HelloDraft, Request};
+use super::{Demands, HelloDraft, Offer, Request};
 use crate::auth::AcceptedStaples;
 use crate::error::Error;
 use crate::extension::did_proof::Registries;
 use crate::extension::{Extensions, ExtensionsWriter, credential_status};
 use crate::handshake::Cx;
-use crate::handshake::client::start::Offer;
 use crate::settings::ProfileSettings;
 
 pub(super) fn put(accepted: &AcceptedStaples, w: &mut ExtensionsWriter) {

@@ -1,12 +1,11 @@
 //! `status_request` (RFC 6066 §8, RFC 8446 §4.4.2.1): the client requests an OCSP response for the server's
 //! certificate.
 
-use super::{Answers, Choices, Demands, HelloDraft};
+use super::{Answers, Choices, Demands, HelloDraft, Offer, Terms};
 use crate::error::Error;
 use crate::extension::status_request::{Acknowledged, StatusRequest};
 use crate::extension::{Extensions, ExtensionsWriter};
 use crate::handshake::Cx;
-use crate::handshake::client::start::{Offer, Terms};
 use crate::wire::{CertificateType, ExtensionType};
 
 pub(super) fn offer(_: &Cx<'_>, offer: &Offer, hello: &mut HelloDraft) {

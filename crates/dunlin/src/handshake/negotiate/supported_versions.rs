@@ -1,13 +1,12 @@
 //! `supported_versions` (RFC 8446 §4.2.1): the protocol version.
 
-use super::{Choices, HelloDraft};
+use super::{Choices, HelloDraft, Offer};
 use crate::error::{Error, PeerIncompatible, PeerMisbehaved};
 use crate::extension::ExtensionsWriter;
 use crate::extension::supported_versions::{Offer as Versions, Selected};
 use crate::handshake::Cx;
-use crate::handshake::client::start::Offer;
+use crate::handshake::hints::ClientHelloInfo;
 use crate::handshake::negotiated::Negotiated;
-use crate::handshake::question::ClientHelloInfo;
 use crate::handshake::retry::Retry;
 use crate::message::{ClientHello, ServerHello};
 use crate::protocol::Protocol;

@@ -2,26 +2,20 @@
 //! schedule as well. The traffic then stays secret even if an attacker can later break the (EC)DHE key
 //! exchange.
 
-use super::{Choices, Demands, HelloDraft, Selection, psk};
+use super::{Choices, Demands, HelloDraft, Offer, Selection, psk};
 use crate::error::{Error, PeerMisbehaved};
 use crate::extension::tls_cert_with_extern_psk::TlsCertWithExternPsk;
 use crate::extension::{Extensions, ExtensionsWriter};
 use crate::handshake::Cx;
-use crate::handshake::client::start::Offer;
-use crate::handshake::setup::{ClientConfig, ServerConfig};
+use crate::handshake::setup::ServerConfig;
 use crate::message::ClientHello;
 use crate::wire::{ExtensionType, PskKeyExchangeMode, SignatureScheme, What};
-
-/// Whether a client offers the extension if it has an external PSK to offer.
-pub(super) fn is_on(config: &ClientConfig) -> bool {
-    config.profile.tls_cert_with_extern_psk && !config.profile.trust.is_empty()
-}
 
 /// The second ClientHello omits the extension if no PSK has the hash of the suite. RFC 8773 §4: a resumption
 /// PSK "MUST NOT" stand beside it.
 pub(super) fn offer(_: &Cx<'_>, offer: &Offer, hello: &mut HelloDraft) {
     let are_external = offer.psks.iter().all(|psk| matches!(psk, psk::OfferedPsk::External(_)));
-    if is_on(&offer.terms.config) && !offer.psks.is_empty() && are_external {
+    if offer.terms.config.profile.adds_external_psk() && !offer.psks.is_empty() && are_external {
         hello.extensions.put(&TlsCertWithExternPsk);
     }
 }

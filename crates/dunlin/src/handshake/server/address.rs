@@ -4,24 +4,25 @@
 
 use crate::sync::Arc;
 
-use super::start::{self, Request, SentRetry};
+use super::arrival::SentRetry;
+use super::hello_retry::{self, Request};
 use crate::crypto::{KeyExchangeGroup, Tls13CipherSuite};
 use crate::error::{Error, PeerIncompatible};
+use crate::handshake::Cx;
+use crate::handshake::hints::RetryChoice;
 use crate::handshake::negotiate::key_share::{self, ShareChoice};
 use crate::handshake::negotiate::supported_versions::{no_common_version, offers_tls12, offers_tls13};
 use crate::handshake::negotiate::{self, cookie, psk};
-use crate::handshake::question::RetryChoice;
 use crate::handshake::retry::{self, Retry};
 use crate::handshake::setup::ServerConfig;
-use crate::handshake::{Cx, Step};
 use crate::message::{ClientHello, hello_verify_request};
 
 /// How far the proof is.
 pub(super) enum Proof {
     /// The client has returned a cookie, perhaps from a HelloRetryRequest, or needs none.
     Returned(Option<SentRetry>),
-    /// The server has demanded a cookie.
-    Demanded(Step),
+    /// The server has demanded a cookie, perhaps by this HelloRetryRequest.
+    Demanded(Option<SentRetry>),
 }
 
 /// Checks the cookie of a first ClientHello over datagrams, or demands one.
@@ -46,7 +47,7 @@ pub(super) fn check(
             None => demand_by_retry(cx, config, hello),
         };
     }
-    if all(config).all(|config| config.tls12.is_none()) || !offers_tls12(hello, cx.protocol())? {
+    if all(config).all(|config| config.parts.tls12.is_none()) || !offers_tls12(hello, cx.protocol())? {
         // The alert is shorter than the ClientHello.
         return Err(no_common_version(hello, cx.protocol()));
     }
@@ -58,7 +59,7 @@ pub(super) fn check(
     cx.send(hello_verify_request::write(&retry::verify_cookie(config, cx.now, peer, hello))?)?;
     cx.emitter.end_of_flight()?;
     cx.emitter.answer_once();
-    Ok(Proof::Demanded(start::expect(Arc::clone(config), None)))
+    Ok(Proof::Demanded(None))
 }
 
 /// All configurations of the server, the preferred ones first.
@@ -74,9 +75,9 @@ fn demand_by_retry(cx: &mut Cx<'_>, config: &Arc<ServerConfig>, hello: &ClientHe
         None => first_common(config, hello)?,
     };
     let request = Request { suite, group, spent: None, has_profile: false };
-    let step = start::send_retry(cx, Arc::clone(config), hello, request)?;
+    let sent = hello_retry::send(cx, config, hello, request)?;
     cx.emitter.answer_once();
-    Ok(Proof::Demanded(step))
+    Ok(Proof::Demanded(Some(sent)))
 }
 
 /// The suite and the group of a HelloRetryRequest.
@@ -98,8 +99,10 @@ fn chosen(config: &Arc<ServerConfig>, hello: &ClientHello) -> Result<Option<Name
 /// The first common suite in the order of [`all`], with the hash of the client's first PSK if any profile has
 /// one.
 fn first_common(config: &Arc<ServerConfig>, hello: &ClientHello) -> Result<Named, Error> {
-    let of_hash =
-        |hash| all(config).find_map(|config| Some((config, start::common_suite(config, hello, hash)?)));
+    let of_hash = |hash| {
+        all(config)
+            .find_map(|config| Some((config, config.profile.common_suite(&hello.cipher_suites, hash)?)))
+    };
     let hash = psk::first_binder_hash(hello)?;
     let found = hash.and_then(|hash| of_hash(Some(hash))).or_else(|| of_hash(None));
     let (config, suite) = found.ok_or(PeerIncompatible::CipherSuite)?;

@@ -3,11 +3,11 @@
 
 use alloc::boxed::Box;
 
-use super::start::{FoundPsk, PskSecret};
-use super::tls13::{Choice, Finish};
+use super::arrival::Choice;
 use crate::early::{EARLY_DATA_WINDOW, EarlyDataOutcome, EarlyDataServer, NoEarlyData};
 use crate::error::{Error, Internal, Malformed};
 use crate::extension::pre_shared_key::{self, Identity};
+use crate::handshake::negotiate::psk::{FoundPsk, PskSecret};
 use crate::handshake::progress::{EarlyOutput, EarlySession, Sending};
 use crate::handshake::setup::ServerConfig;
 use crate::handshake::{Cx, ExpectMessage, Step};
@@ -161,24 +161,27 @@ pub(super) fn open(
 }
 
 /// Waits for early data and EndOfEarlyData, after the server has sent its Finished.
-pub(super) fn expect_end(cx: &mut Cx<'_>, finish: Finish, transcript: Transcript) -> Step {
+pub(super) fn expect_end(cx: &mut Cx<'_>, transcript: Transcript, then: Then) -> Step {
     cx.progress.early.sending = Sending::Answer;
-    Step::expect(ExpectEndOfEarlyData { finish, transcript })
+    Step::expect(ExpectEndOfEarlyData { transcript, then })
 }
 
+/// The continuation after EndOfEarlyData.
+pub(super) type Then = Box<dyn FnOnce(&mut Cx<'_>, Transcript) -> Result<Step, Error> + Send + Sync>;
+
 struct ExpectEndOfEarlyData {
-    finish: Finish,
     transcript: Transcript,
+    then: Then,
 }
 
 impl ExpectMessage for ExpectEndOfEarlyData {
     fn message(self: Box<Self>, cx: &mut Cx<'_>, message: Message) -> Result<Step, Error> {
-        let Self { finish, mut transcript } = *self;
+        let Self { mut transcript, then } = *self;
         // RFC 8446 §4.5: EndOfEarlyData is empty, and the last message under the early keys.
         if !message.expect(HandshakeType::END_OF_EARLY_DATA)?.is_empty() {
             return Err(Malformed::TrailingBytes(What::Message(HandshakeType::END_OF_EARLY_DATA)).into());
         }
         transcript.add(message.bytes());
-        finish.after_early_data(cx, transcript)
+        then(cx, transcript)
     }
 }

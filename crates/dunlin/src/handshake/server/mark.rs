@@ -5,8 +5,8 @@
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-use super::early;
-use super::start::{self, Arrival};
+use super::arrival::{Arrival, Spent};
+use super::{early, hello_retry};
 use crate::error::{Error, Internal, Misuse, PeerMisbehaved};
 use crate::extension::pre_shared_key::Identity;
 use crate::handshake::negotiate::supported_versions::offers_tls13;
@@ -20,31 +20,6 @@ use crate::schedule::Transcript;
 use crate::schedule::binder::PskKind;
 use crate::schedule::tls13::EarlySecret;
 use crate::wire::What;
-
-/// A ticket that is marked as used, so that no server accepts early data with it again. That holds whether or
-/// not this handshake succeeds.
-pub(super) struct Spent {
-    identity: Vec<u8>,
-    /// The keys or store of the ticket.
-    kind: TicketKind,
-    session: Box<Session>,
-    /// Whether the mark is certain to be the first, and came before the caller chose a configuration.
-    is_first_use: bool,
-}
-
-impl Spent {
-    /// Whether the PSK with this identity is this ticket, and this was its first use.
-    pub(super) fn is_first_use(&self, config: &ServerConfig, identity: &[u8]) -> bool {
-        self.is_first_use && self.session(config, identity).is_some()
-    }
-
-    /// The session under `identity`, if it is the marked one and belongs to the tickets of `config`. A store
-    /// no longer has it.
-    pub(super) fn session(&self, config: &ServerConfig, identity: &[u8]) -> Option<&Session> {
-        let is_same = self.identity == identity && self.kind.is_same(&config.tickets.kind);
-        is_same.then_some(&self.session)
-    }
-}
 
 /// The continuation after the mark.
 pub(super) type Then = fn(&mut Cx<'_>, Arrival) -> Result<Step, Error>;
@@ -147,7 +122,7 @@ impl Marking {
         let Some(suite) = suite.filter(|_| session.early.is_some()) else { return Ok(false) };
         let transcript = match &self.retry {
             None => Transcript::new(suite.hash),
-            Some(retry) => start::rebuild(cx, hello, suite, retry)?,
+            Some(retry) => hello_retry::rebuild(cx, hello, suite, retry)?,
         };
         let secret = EarlySecret::new(suite, cx.protocol(), session.psk.as_ref());
         match psk::verify_binder(&secret, PskKind::Resumption, 0, &transcript, hello) {

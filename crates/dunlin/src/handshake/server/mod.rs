@@ -27,8 +27,10 @@
 //! ```
 
 mod address;
-pub(super) mod cache;
+mod arrival;
+mod cache;
 mod early;
+mod hello_retry;
 mod mark;
 mod rank;
 mod renegotiate;
@@ -36,5 +38,3 @@ pub(crate) mod start;
 pub(super) mod tls12;
 mod tls12_choice;
 mod tls13;
-
-pub(crate) use cache::Caching;

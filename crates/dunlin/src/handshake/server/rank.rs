@@ -5,7 +5,6 @@
 use crate::sync::Arc;
 use alloc::boxed::Box;
 
-use super::start::AfterOrigin;
 use crate::auth::{PeerIdentity, Validity};
 use crate::error::{Error, Misuse, PeerIncompatible};
 use crate::handshake::negotiate::key_share::{self, ShareChoice};
@@ -111,6 +110,10 @@ impl AwaitAnswer for AwaitProfile {
         (self.then)(cx, answer.into_profile()?)
     }
 }
+
+/// The continuation with the session if its external PSK is still valid, otherwise with `None`.
+pub(super) type AfterOrigin =
+    Box<dyn FnOnce(&mut Cx<'_>, Option<Box<Session>>) -> Result<Step, Error> + Send + Sync>;
 
 /// Continues with the session if today's profile of its client allows the resumption, otherwise with `None`.
 /// A client that a full handshake would refuse for its rank, or that the caller refuses, does not resume.

@@ -5,10 +5,10 @@
 use crate::sync::Arc;
 use alloc::boxed::Box;
 
-use super::{rank, tls12};
+use super::rank;
 use crate::auth::PeerIdentity;
 use crate::crypto::Tls12CipherSuite;
-use crate::error::{Error, PeerIncompatible};
+use crate::error::{Error, Internal, PeerIncompatible};
 use crate::handshake::event::Event;
 use crate::handshake::progress::Renegotiation;
 use crate::handshake::setup::ServerConfig;
@@ -17,7 +17,7 @@ use crate::handshake::tls12::{Completed, Traffic};
 use crate::handshake::{Cx, ExpectMessage, Step};
 use crate::message::{ClientHello, Message, hello_request};
 use crate::settings::{ClientAuth, ProfileSettings};
-use crate::wire::HandshakeType;
+use crate::wire::{HandshakeType, What};
 
 /// The name of HTTP/2 in ALPN.
 const HTTP2: &[u8] = b"h2";
@@ -144,7 +144,8 @@ impl ExpectMessage for Requested {
         cx.draft.profile.clone_from(&target.config.profile.name);
         cx.effects.key_log.clone_from(&target.config.profile.key_log);
         let hello = ClientHello::read(message, cx.protocol())?;
-        tls12::client_hello(cx, target.config, hello, Some(traffic.last))
+        let tls12 = target.config.parts.tls12.ok_or(Internal::Bug(What::NoTls12))?;
+        (tls12.server)(cx, target.config, hello, Some(traffic.last))
     }
 }
 

@@ -5,21 +5,22 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use super::address::{self, Proof};
-use super::mark::{self, Spent};
-use super::{rank, tls13};
-use crate::auth::{Belief, PeerIdentity, Psk, PskIdentity};
-use crate::crypto::{HashAlgorithm, KeyExchangeGroup, Tls13CipherSuite};
-use crate::early::{EarlyDataOutcome, NoEarlyData};
+use super::arrival::{Arrival, Choice, SentRetry, Spent};
+use super::hello_retry::{self, Request};
+use super::rank::{self, AfterOrigin};
+use super::{mark, tls13};
+use crate::auth::Belief;
+use crate::crypto::{HashAlgorithm, Tls13CipherSuite};
 use crate::error::{Error, Misuse, PeerIncompatible, PeerMisbehaved};
 use crate::handshake::negotiate::key_share::{self, ShareChoice};
+use crate::handshake::negotiate::psk::{FoundPsk, PskSecret};
 use crate::handshake::negotiate::supported_versions::{no_common_version, offers_tls12, offers_tls13};
 use crate::handshake::negotiate::{self, cookie, early_data, psk, server_name, tls_cert_with_extern_psk};
 use crate::handshake::question::{Answer, Question};
-use crate::handshake::retry::{self, Retry};
+use crate::handshake::retry::Retry;
 use crate::handshake::setup::ServerConfig;
 use crate::handshake::{AwaitAnswer, Cx, ExpectMessage, Step};
-use crate::message::server_hello::RETRY_RANDOM;
-use crate::message::{ClientHello, Message, ServerHello};
+use crate::message::{ClientHello, Message};
 use crate::protocol::Protocol;
 use crate::resume::{Session, TicketKind};
 use crate::schedule::Transcript;
@@ -32,16 +33,13 @@ use crate::wire::{ExtensionType, HandshakeType, PskKeyExchangeMode, What};
 /// key, and each look-up is work for a client that is not authenticated.
 pub(crate) const MAX_IDENTITIES: usize = 5;
 
-/// The length of the name of a stored session, in bytes. It is long enough that a client cannot guess a name.
-pub(super) const SESSION_NAME_LEN: usize = 16;
-
 /// The first step of a server: it waits for a ClientHello.
 pub(crate) fn start(config: Arc<ServerConfig>) -> Step {
     expect(config, None)
 }
 
 /// Waits for a ClientHello, the second one after a HelloRetryRequest.
-pub(super) fn expect(config: Arc<ServerConfig>, retry: Option<SentRetry>) -> Step {
+fn expect(config: Arc<ServerConfig>, retry: Option<SentRetry>) -> Step {
     Step::expect(ExpectClientHello { config, retry, parsed: None })
 }
 
@@ -51,16 +49,6 @@ struct ExpectClientHello {
     retry: Option<SentRetry>,
     /// The ClientHello that follows, if it was parsed before.
     parsed: Option<ClientHello>,
-}
-
-/// A HelloRetryRequest that this server has sent.
-pub(super) struct SentRetry {
-    pub(super) retry: Retry,
-    pub(super) cookie: Option<Vec<u8>>,
-    /// The ticket for early data in the first ClientHello, which is marked as used.
-    pub(super) spent: Option<Spent>,
-    /// Whether the profile was chosen before. Then it also applies to the second ClientHello.
-    pub(super) has_profile: bool,
 }
 
 impl ExpectMessage for ExpectClientHello {
@@ -96,7 +84,7 @@ impl ExpectMessage for ExpectClientHello {
                 cx.effects.client_random = hello.random;
                 match address::check(cx, &config, &hello)? {
                     Proof::Returned(retry) => retry,
-                    Proof::Demanded(step) => return Ok(step),
+                    Proof::Demanded(sent) => return Ok(expect(config, sent)),
                 }
             }
         };
@@ -104,16 +92,6 @@ impl ExpectMessage for ExpectClientHello {
         let spent = sent.as_mut().and_then(|sent| sent.spent.take());
         mark::before_choice(cx, Arrival { config, hello, sent, spent }, choose_config)
     }
-}
-
-/// A ClientHello on its way through the server's choices.
-pub(super) struct Arrival {
-    pub(super) config: Arc<ServerConfig>,
-    pub(super) hello: ClientHello,
-    /// The HelloRetryRequest that this server has sent, if any.
-    pub(super) sent: Option<SentRetry>,
-    /// The ticket for early data, if it was marked as used.
-    pub(super) spent: Option<Spent>,
 }
 
 /// Asks the caller to choose the configuration, if that is due.
@@ -166,7 +144,7 @@ fn with_config(cx: &mut Cx<'_>, arrival: Arrival) -> Result<Step, Error> {
     if let Some(content) = config.profile.max_sent_record {
         cx.emitter.cap_sent_records(content.into());
     }
-    let tls12 = config.tls12.filter(|_| sent.is_none());
+    let tls12 = config.parts.tls12.filter(|_| sent.is_none());
     if !(config.profile.has_tls13() && offers_tls13(&hello, cx.protocol())?) {
         let Some(tls12) = tls12.filter(|_| offers_tls12(&hello, cx.protocol()).unwrap_or(false)) else {
             return Err(no_common_version(&hello, cx.protocol()));
@@ -305,11 +283,11 @@ fn weigh(
     secret: Option<PskSecret>,
 ) -> Result<Step, Error> {
     if let Some(PskSecret::External(psk)) = &secret
-        && common_suite(&search.config, &search.hello, Some(psk.hash())).is_none()
+        && search.config.profile.common_suite(&search.hello.cipher_suites, Some(psk.hash())).is_none()
     {
         search.missing = PeerIncompatible::PskHash;
     }
-    match secret.filter(|s| s.is_usable(cx, &search)) {
+    match secret.filter(|secret| search.can_use(cx, secret)) {
         Some(PskSecret::Session(session)) => {
             let config = Arc::clone(&search.config);
             let then: AfterOrigin = Box::new(move |cx, session| match session {
@@ -322,10 +300,6 @@ fn weigh(
         None => find_psk(cx, search),
     }
 }
-
-/// The continuation with the session if its external PSK is still valid, otherwise with `None`.
-pub(super) type AfterOrigin =
-    Box<dyn FnOnce(&mut Cx<'_>, Option<Box<Session>>) -> Result<Step, Error> + Send + Sync>;
 
 /// Rejects a session if the external PSK from which it stems was removed or replaced, or if its client now
 /// needs a stronger profile.
@@ -366,94 +340,24 @@ fn use_psk(cx: &mut Cx<'_>, search: Search, candidate: Candidate, secret: PskSec
     choose(cx, search, Ok(FoundPsk { index, identity, secret, authenticates }))
 }
 
-/// A PSK that the client offered and the server found.
-pub(crate) struct FoundPsk {
-    pub(in crate::handshake) index: usize,
-    pub(super) identity: Vec<u8>,
-    pub(super) secret: PskSecret,
-    /// Whether it authenticates both sides. Otherwise certificates do.
-    pub(in crate::handshake) authenticates: bool,
-}
-
-impl FoundPsk {
-    /// The external PSK that goes into the keys beside certificates, now or in the first handshake of a
-    /// session.
-    pub(super) fn beside(&self, config: &ServerConfig) -> Option<Box<PskIdentity>> {
-        match &self.secret {
-            PskSecret::Session(session) => session.beside.clone(),
-            PskSecret::External(_) if self.authenticates => None,
-            PskSecret::External(psk) => {
-                let sha256 = config.profile.provider.sha256;
-                Some(Box::new(PskIdentity::new(self.identity.clone(), psk, sha256)))
-            }
-        }
-    }
-
-    /// The client that has this PSK, and when it last authenticated without resumption, in milliseconds
-    /// since 1970.
-    pub(super) fn into_client(self, cx: &mut Cx<'_>, config: &ServerConfig) -> (Option<PeerIdentity>, u64) {
-        match self.secret {
-            PskSecret::External(psk) => {
-                let identity = PskIdentity::new(self.identity, &psk, config.profile.provider.sha256);
-                (Some(PeerIdentity::Psk(identity)), cx.now.unix_ms)
-            }
-            PskSecret::Session(session) => {
-                cx.draft.peer_validity = session.validity();
-                (session.peer, session.authenticated_ms)
-            }
-        }
-    }
-}
-
-pub(crate) enum PskSecret {
-    Session(Box<Session>),
-    External(Arc<Psk>),
-}
-
-impl PskSecret {
-    /// Whether it is a session with an external PSK in its keys, beside certificates.
-    fn is_beside(&self) -> bool {
-        matches!(self, Self::Session(session) if session.beside.is_some())
-    }
-
-    pub(super) fn kind(&self) -> PskKind {
-        match self {
-            Self::Session(_) => PskKind::Resumption,
-            Self::External(psk) => psk.kind(),
-        }
-    }
-
-    pub(super) fn key(&self) -> &[u8] {
-        match self {
-            Self::Session(session) => session.psk.as_ref(),
-            Self::External(psk) => psk.key(),
-        }
-    }
-
-    fn hash(&self, config: &ServerConfig) -> Option<HashAlgorithm> {
-        match self {
-            Self::Session(s) => Some(config.profile.provider.suite(s.cipher_suite)?.hash.algorithm()),
-            Self::External(psk) => Some(psk.hash()),
-        }
-    }
-
+impl Search {
     /// Whether the PSK fits a common suite and, for a session, is fresh and bound to these settings and this
     /// server name.
-    fn is_usable(&self, cx: &Cx<'_>, search: &Search) -> bool {
-        let Search { config, hello, .. } = search;
-        let bound = match self {
-            Self::External(_) => true,
-            Self::Session(session) => is_good(cx, config, session, hello),
+    fn can_use(&self, cx: &Cx<'_>, secret: &PskSecret) -> bool {
+        let Self { config, hello, .. } = self;
+        let bound = match secret {
+            PskSecret::External(_) => true,
+            PskSecret::Session(session) => is_good(cx, config, session, hello),
         };
-        let hash = self.hash(config);
-        let suite = suite_after(config, hello, search.retry.as_ref(), hash);
+        let hash = secret.hash(config);
+        let suite = suite_after(config, hello, self.retry.as_ref(), hash);
         let same = |retry: &Retry| suite.is_some_and(|s| s.id == retry.cipher_suite);
-        let is_beside = search.with_certificate || self.is_beside();
+        let is_beside = self.with_certificate || secret.is_beside();
         bound
             && (is_beside || !config.profile.extern_psk_required)
             && hash.is_some()
             && suite.is_some()
-            && search.retry.as_ref().is_none_or(same)
+            && self.retry.as_ref().is_none_or(same)
     }
 }
 
@@ -469,16 +373,6 @@ pub(super) fn is_good(cx: &Cx<'_>, config: &ServerConfig, session: &Session, hel
         && config.profile.trust.still_believe(session.peer.as_ref(), cx.now) == Belief::Holds
 }
 
-/// The server's first suite that the client also offers, with this hash if one is given.
-pub(super) fn common_suite(
-    config: &ServerConfig,
-    hello: &ClientHello,
-    hash: Option<HashAlgorithm>,
-) -> Option<&'static Tls13CipherSuite> {
-    let fits = |s: &&Tls13CipherSuite| hash.is_none_or(|h| h == s.hash.algorithm());
-    config.profile.cipher_suites.iter().copied().filter(fits).find(|s| hello.cipher_suites.contains(&s.id))
-}
-
 /// The server's suite for a ClientHello that answers `retry`, if that is present. A profile that the caller
 /// has chosen after a HelloRetryRequest keeps the suite of that request, even if it prefers another one.
 fn suite_after(
@@ -492,7 +386,7 @@ fn suite_after(
     let fits = |s: &&'static Tls13CipherSuite| {
         hash.is_none_or(|h| h == s.hash.algorithm()) && hello.cipher_suites.contains(&s.id)
     };
-    bound.filter(fits).or_else(|| common_suite(config, hello, hash))
+    bound.filter(fits).or_else(|| config.profile.common_suite(&hello.cipher_suites, hash))
 }
 
 /// Chooses the suite and the group, or sends a HelloRetryRequest. Without a PSK, `psk` is the reason.
@@ -526,86 +420,19 @@ fn choose(cx: &mut Cx<'_>, search: Search, psk: Result<FoundPsk, PeerIncompatibl
             ShareChoice::Use(share) => Some(share),
             ShareChoice::Request(group) => {
                 let request = Request { suite, group: Some(group), spent, has_profile: true };
-                return send_retry(cx, config, &hello, request);
+                let sent = hello_retry::send(cx, &config, &hello, request)?;
+                return Ok(expect(config, Some(sent)));
             }
         },
     };
     if retry.is_none() && config.demands_cookie(cx.protocol()) {
         let request = Request { suite, group: None, spent, has_profile: true };
-        return send_retry(cx, config, &hello, request);
+        let sent = hello_retry::send(cx, &config, &hello, request)?;
+        return Ok(expect(config, Some(sent)));
     }
     let transcript = match retry {
         None => Transcript::new(suite.hash),
-        Some(retry) => rebuild(cx, &hello, suite, &retry)?,
+        Some(retry) => hello_retry::rebuild(cx, &hello, suite, &retry)?,
     };
-    tls13::client_hello(cx, tls13::Choice { config, suite, share, psk, spent, transcript }, &hello)
-}
-
-/// The content of a HelloRetryRequest, and the ticket that was marked as used.
-pub(super) struct Request {
-    pub(super) suite: &'static Tls13CipherSuite,
-    pub(super) group: Option<&'static dyn KeyExchangeGroup>,
-    pub(super) spent: Option<Spent>,
-    pub(super) has_profile: bool,
-}
-
-/// Sends a HelloRetryRequest for another group, or only for a cookie.
-pub(super) fn send_retry(
-    cx: &mut Cx<'_>,
-    config: Arc<ServerConfig>,
-    hello: &ClientHello,
-    Request { suite, group, spent, has_profile }: Request,
-) -> Result<Step, Error> {
-    // RFC 8446 §2.1: the second ClientHello answers this request, so none of it can have arrived.
-    cx.emitter.peer_waits()?;
-    let retry = Retry {
-        cipher_suite: suite.id,
-        group: group.map(|g| g.name()),
-        hello_hash: suite.hash.hash(&[hello.message().bytes()]),
-        unchanged: retry::unchanged(&config.profile.provider, hello),
-    };
-    let cookie = match config.demands_cookie(cx.protocol()) {
-        true => Some(retry.to_cookie(&config, cx.now, cx.emitter.peer_address())?),
-        false => None,
-    };
-    let request = retry_request(cx.protocol(), hello, &retry, cookie.as_deref())?;
-    cx.send(request)?;
-    if !hello.session_id().is_empty() && cx.protocol().has_compatibility_mode() {
-        cx.emitter.change_cipher_spec()?;
-    }
-    cx.emitter.end_of_flight()?;
-    if early_data::is_offered(hello) {
-        cx.emitter.skip_early_data();
-        let why = if config.early_data.is_some() { NoEarlyData::Retry } else { NoEarlyData::Disabled };
-        cx.early_data(EarlyDataOutcome::Rejected(why));
-    }
-    Ok(expect(config, Some(SentRetry { retry, cookie, spent, has_profile })))
-}
-
-fn retry_request(
-    protocol: Protocol,
-    hello: &ClientHello,
-    retry: &Retry,
-    cookie: Option<&[u8]>,
-) -> Result<Vec<u8>, Error> {
-    let extensions = negotiate::retry(protocol, retry, cookie);
-    ServerHello::write(protocol, &RETRY_RANDOM, echo(protocol, hello), retry.cipher_suite, &extensions)
-}
-
-/// The session ID that the server echoes (RFC 8446 §4.1.3). Over datagrams it is empty (RFC 9147 §5.3).
-pub(super) fn echo(protocol: Protocol, hello: &ClientHello) -> &[u8] {
-    if protocol.has_compatibility_mode() { hello.session_id() } else { &[] }
-}
-
-/// Reconstructs the transcript up to the HelloRetryRequest from the retry state or the cookie.
-pub(super) fn rebuild(
-    cx: &Cx<'_>,
-    hello: &ClientHello,
-    suite: &'static Tls13CipherSuite,
-    retry: &Retry,
-) -> Result<Transcript, Error> {
-    let mut transcript = Transcript::from_hello_hash(suite.hash, retry.hello_hash.as_ref());
-    let cookie = cookie::of(hello)?;
-    transcript.add(&retry_request(cx.protocol(), hello, retry, cookie.as_deref())?);
-    Ok(transcript)
+    tls13::client_hello(cx, Choice { config, suite, share, psk, spent, transcript }, &hello)
 }

@@ -6,8 +6,9 @@ use alloc::vec::Vec;
 
 use pki_types::CertificateDer;
 
+use super::rank::AfterOrigin;
 use super::renegotiate::{First, Target};
-use super::start::{AfterOrigin, SESSION_NAME_LEN, check_origin, is_good, look_up};
+use super::start::{check_origin, is_good, look_up};
 use super::tls12_choice::{Choice, Own, choose, credential};
 use super::{cache, rank};
 use crate::auth::verifier::KeyUse;
@@ -15,9 +16,11 @@ use crate::auth::{Credential, PeerIdentity, Psk, PskIdentity};
 use crate::cache::CacheOutcome;
 use crate::crypto::{KeyExchangeGroup, Tls12CipherSuite, Tls12KeyExchange};
 use crate::error::{AuthenticationFailure, Error, Misuse, PeerIncompatible, PeerMisbehaved};
+use crate::handshake::cached::server::{Agreed, Sends};
 use crate::handshake::cached::{Form, Use};
 use crate::handshake::event::Event;
 use crate::handshake::key_exchange::ServerSide;
+use crate::handshake::negotiate::renegotiation_info::{Finisheds, Previous};
 use crate::handshake::negotiate::{
     self, Choices, SERVER_HELLO_TLS12, alpn, certificate_type, extended_master_secret, renegotiation_info,
     server_name, session_ticket,
@@ -26,8 +29,7 @@ use crate::handshake::negotiated::HandshakeKind;
 use crate::handshake::question::{Answer, Question};
 use crate::handshake::setup::ServerConfig;
 use crate::handshake::tls12::{
-    Completed, Finisheds, Previous, Role, algorithms, check_same_peer, has_scheme, send_finished,
-    signed_params,
+    Completed, Role, algorithms, check_same_peer, has_scheme, send_finished, signed_params,
 };
 use crate::handshake::verify::{Believed, BelievedPeer, Subject};
 use crate::handshake::{AwaitAnswer, Cx, ExpectMessage, Step, prove};
@@ -36,7 +38,7 @@ use crate::message::{
     Staples, Tls12CertificateRequest, Tls12NewSessionTicket, certificate_status, server_hello_done,
 };
 use crate::protocol::Side;
-use crate::resume::{Session, TicketKind};
+use crate::resume::{SESSION_NAME_LEN, Session, TicketKind};
 use crate::schedule::Tls12Transcript;
 use crate::schedule::tls12::{MasterSecret, Randoms, VerifyData};
 use crate::settings::ClientAuth;
@@ -65,7 +67,7 @@ struct Handshake {
     own: Option<usize>,
     /// In a renegotiation, the data of the previous handshake.
     previous: Option<Previous>,
-    cache: Option<Box<dyn cache::Agreed>>,
+    cache: Option<Box<dyn Agreed>>,
 }
 
 /// Where the server keeps the session.
@@ -202,7 +204,7 @@ fn resume(
     let own =
         credential(&config, hello, suite)?.ok().and_then(|own| config.profile.credentials.get(own.index()));
     // docs/handshake-cache.md §5, rule 7: a resumption does not use the cache.
-    let sends = cache::Sends { credential: None, request: None, client_type: None };
+    let sends = Sends { credential: None, request: None, client_type: None };
     let cache = cache::agree(cx, &config, hello, &sends, Use::Nothing)?;
     let chosen = Choices {
         resumes: true,
@@ -220,7 +222,7 @@ fn resume(
     negotiated.cipher_suite = Some(suite.id);
     negotiated.kind = HandshakeKind::Resumed;
     negotiated.peer_validity = session.validity();
-    if config.handshake_cache.is_some() {
+    if config.parts.cache.is_some() {
         negotiated.cache = CacheOutcome::NotUsable;
     }
     negotiated.server_name.clone_from(&session.server_name);
@@ -274,14 +276,14 @@ fn full(
         cx.draft.alpn = alpn::choose(&config, hello)?;
     }
     let request = client_type.map(|_| certificate_request(&config).write()).transpose()?;
-    let sends = cache::Sends { credential: own.map(Own::index), request: request.as_deref(), client_type };
+    let sends = Sends { credential: own.map(Own::index), request: request.as_deref(), client_type };
     // docs/handshake-cache.md §5, rule 7: a renegotiation does not use the cache.
     let usage = if previous.is_some() { Use::Nothing } else { Use::in_tls12(suite, extended) };
     let cache = match previous {
         None => cache::agree(cx, &config, hello, &sends, usage)?,
         Some(_) => None,
     };
-    if config.handshake_cache.is_some() {
+    if config.parts.cache.is_some() {
         cx.draft.cache = usage.outcome(cache.is_some());
     }
     let chosen = Choices {
@@ -335,9 +337,9 @@ fn send_certificate(
     cx: &mut Cx<'_>,
     transcript: &mut Tls12Transcript,
     credential: &Credential,
-    cache: Option<&dyn cache::Agreed>,
+    cache: Option<&dyn Agreed>,
 ) -> Result<(), Error> {
-    match cache.and_then(cache::Agreed::own) {
+    match cache.and_then(Agreed::own) {
         Some((own, form)) => {
             let abbreviated = form.write(HandshakeType::CERTIFICATE, &own)?;
             let full = Certificate::tls12_len(credential.certificate_type(), credential.entries());

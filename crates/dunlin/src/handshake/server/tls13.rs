@@ -7,8 +7,7 @@ use alloc::vec::Vec;
 
 use zeroize::Zeroizing;
 
-use super::mark::Spent;
-use super::start::{FoundPsk, PskSecret, SESSION_NAME_LEN, echo};
+use super::arrival::{Choice, Spent};
 use super::{cache, early, rank};
 use crate::auth::select;
 use crate::auth::{PeerIdentity, PskIdentity};
@@ -16,7 +15,9 @@ use crate::crypto::{OwnSecret, Tls13CipherSuite};
 use crate::early::{EarlyDataOutcome, NoEarlyData};
 use crate::error::{Error, Internal, PeerIncompatible, PeerMisbehaved};
 use crate::handshake::cached::Use;
+use crate::handshake::cached::server::{Agreed, Sends};
 use crate::handshake::event::Event;
+use crate::handshake::negotiate::psk::{FoundPsk, PskSecret};
 use crate::handshake::negotiate::{
     self, Choices, Demands, ENCRYPTED_EXTENSIONS, Request, SERVER_HELLO, alpn, certificate_type, early_data,
     key_share, psk, server_name,
@@ -31,26 +32,13 @@ use crate::handshake::verify::ExpectCertificate;
 use crate::handshake::{Cx, ExpectMessage, Step};
 use crate::message::{self, ClientHello, Message, NewSessionTicket, ServerHello, encrypted_extensions};
 use crate::protocol::Side;
-use crate::resume::{Session, TicketKind};
+use crate::resume::{SESSION_NAME_LEN, Session, TicketKind};
 use crate::schedule::Transcript;
 use crate::schedule::binder::PskKind;
 use crate::schedule::tls13::{EarlySecret, HandshakeSecret, MasterSecret, ResumptionSecret, TrafficSecret};
 use crate::settings::ClientAuth;
 use crate::transport::Epoch;
 use crate::wire::{CertificateType, ExtensionType, HandshakeType, ProtocolVersion, SignatureScheme, What};
-
-/// The server's choice for this client.
-pub(super) struct Choice {
-    pub(super) config: Arc<ServerConfig>,
-    pub(super) suite: &'static Tls13CipherSuite,
-    /// The group and the client's share of it. `None` with psk_ke.
-    pub(super) share: Option<key_share::Share>,
-    pub(super) psk: Option<FoundPsk>,
-    /// The ticket for early data, if it was marked as used.
-    pub(super) spent: Option<Spent>,
-    /// The transcript before this ClientHello.
-    pub(super) transcript: Transcript,
-}
 
 /// The choice after the binder was verified, if there is one.
 struct Verified {
@@ -104,12 +92,12 @@ fn answer(
         authentication(&config, hello, protocol.version(), by_psk)?;
     let client_type = request.as_ref().filter(|request| !request.by_messages).map(|request| request.typ);
     let credential = own.as_ref().filter(|own| !own.choice.by_messages).map(|own| own.choice.index);
-    let sends = cache::Sends { credential, request: None, client_type };
+    let sends = Sends { credential, request: None, client_type };
     // docs/handshake-cache.md §5, rule 7: a handshake with a PSK uses nothing of the cache and stores
     // nothing.
     let usage = if psk.is_some() { Use::Nothing } else { Use::Tls13 };
     let cache = cache::agree(cx, &config, hello, &sends, usage)?;
-    if config.handshake_cache.is_some() {
+    if config.parts.cache.is_some() {
         // Identities in messages of their own are never cached (docs/identity.md).
         let has_certificates = credential.is_some() || client_type.is_some();
         let usage = if has_certificates { usage } else { Use::Nothing };
@@ -131,7 +119,7 @@ fn answer(
     let w = negotiate::answer(SERVER_HELLO, cx, &chosen)?;
     let mut random = [0; 32];
     config.profile.provider.random.fill(&mut random)?;
-    let server_hello = ServerHello::write(protocol, &random, echo(protocol, hello), suite.id, &w)?;
+    let server_hello = ServerHello::write(protocol, &random, hello.session_id_echo(protocol), suite.id, &w)?;
     cx.send_in(&mut transcript, server_hello)?;
     if !hello.session_id().is_empty() && protocol.has_compatibility_mode() {
         cx.emitter.change_cipher_spec()?;
@@ -281,7 +269,7 @@ struct Common {
     resumed: bool,
     takes_tickets: bool,
     server_name: Option<String>,
-    cache: Option<Box<dyn cache::Agreed>>,
+    cache: Option<Box<dyn Agreed>>,
 }
 
 /// The handshake until the server's Finished.
@@ -312,13 +300,17 @@ impl Handshake {
         cx.emitter.write_keys(Epoch::Application, &write.keys(cx.protocol()))?;
         cx.emitter.end_of_flight()?;
 
-        let (profile, ssi) = (Arc::clone(&self.common.config.profile), self.common.config.ssi);
+        let (profile, ssi) = (Arc::clone(&self.common.config.profile), self.common.config.parts.ssi);
         let optional = self.common.config.client_auth == ClientAuth::Optional;
         let mut finish = Finish { common: self.common, master, read, write };
         let cached = finish.common.cache.as_mut().and_then(|cache| cache.take_client());
         let Some(request) = self.request else {
             return Ok(match self.takes_early_data {
-                true => early::expect_end(cx, finish, transcript),
+                true => early::expect_end(
+                    cx,
+                    transcript,
+                    Box::new(|cx, transcript| finish.after_early_data(cx, transcript)),
+                ),
                 false => Step::expect(ExpectFinished { finish, transcript }),
             });
         };
@@ -350,7 +342,7 @@ impl Handshake {
 }
 
 /// The state that the server needs when the client's Finished arrives.
-pub(super) struct Finish {
+struct Finish {
     common: Common,
     master: MasterSecret,
     read: TrafficSecret,
@@ -359,7 +351,7 @@ pub(super) struct Finish {
 
 impl Finish {
     /// Continues after EndOfEarlyData: the client's Finished is next, under the handshake keys.
-    pub(super) fn after_early_data(self, cx: &mut Cx<'_>, transcript: Transcript) -> Result<Step, Error> {
+    fn after_early_data(self, cx: &mut Cx<'_>, transcript: Transcript) -> Result<Step, Error> {
         cx.emitter.read_keys(Epoch::Handshake, &self.common.client_secret.keys(cx.protocol()))?;
         Ok(Step::expect(ExpectFinished { finish: self, transcript }))
     }

@@ -3,8 +3,8 @@
 use alloc::vec::Vec;
 use core::ops::Range;
 
-use super::epoch::Sealing;
 use super::header12::{self, Header};
+use super::sealing::Sealing;
 use crate::crypto::{CryptoError, MAX_TAG_LEN};
 use crate::error::Error;
 use crate::record::protect::{self, RecordKey};

@@ -3,8 +3,8 @@
 use alloc::vec::Vec;
 use core::ops::Range;
 
-use super::epoch::Sealing;
 use super::header13::{self, Header};
+use super::sealing::Sealing;
 use crate::crypto::{CryptoError, MAX_TAG_LEN, RecordNumberKey};
 use crate::error::{Error, Internal};
 use crate::record::protect::RecordKey;

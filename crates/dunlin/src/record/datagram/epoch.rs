@@ -4,6 +4,7 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::ops::Range;
 
+use super::sealing::Sealing;
 use super::{ciphertext12, ciphertext13, header12, header13};
 use crate::crypto::{Aead, AeadAlgorithm, CryptoError, RecordNumberKey};
 use crate::error::{Error, Internal};
@@ -28,18 +29,6 @@ pub(crate) struct EpochKey {
 
 /// The common properties of all keys of an association: the algorithm, and the form of its records.
 pub(crate) type Kind = (&'static dyn Aead, RecordForm);
-
-/// The header fields of a record that this side seals.
-pub(super) struct Sealing<'a> {
-    pub(super) epoch: u64,
-    pub(super) typ: ContentType,
-    /// The peer's connection ID, or empty.
-    pub(super) id: &'a [u8],
-    /// Whether the record is the last one of its datagram.
-    pub(super) is_last: bool,
-    /// Whether its header in DTLS 1.3 has all 16 bits of the number and a length in any case.
-    pub(super) is_full: bool,
-}
 
 impl EpochKey {
     pub(crate) fn new(keys: &TrafficKeys) -> Result<Self, CryptoError> {
@@ -172,6 +161,45 @@ impl EpochKey {
         match self.number {
             None => ciphertext12::open(&self.record, header, record),
             Some(_) => Err(CryptoError),
+        }
+    }
+}
+
+/// One epoch of this side's records.
+pub(super) struct WriteEpoch {
+    pub(super) number: u64,
+    /// `None` in epoch 0.
+    pub(super) key: Option<EpochKey>,
+    pub(super) sequence: Sequence,
+    /// In epoch 0, whether the server has not chosen a version yet.
+    pub(super) is_initial: bool,
+}
+
+impl WriteEpoch {
+    pub(super) fn with_key(number: u64, key: EpochKey) -> Self {
+        Self { number, key: Some(key), sequence: Sequence::default(), is_initial: false }
+    }
+
+    /// Appends a record to `out` and returns its number. `is_last` and `is_full` are those of [`Sealing`].
+    pub(super) fn seal(
+        &mut self,
+        typ: ContentType,
+        id: &[u8],
+        content: &[u8],
+        (is_last, is_full): (bool, bool),
+        out: &mut Vec<u8>,
+    ) -> Result<u64, Error> {
+        match &mut self.key {
+            Some(key) => {
+                key.wake()?;
+                let sealing = Sealing { epoch: self.number, typ, id, is_last, is_full };
+                key.seal(&sealing, &mut self.sequence, content, out)
+            }
+            None => {
+                let number = self.sequence.next()?;
+                header12::write_plain(typ, number, content, self.is_initial, out)?;
+                Ok(number)
+            }
         }
     }
 }

@@ -30,6 +30,7 @@ mod ports;
 mod receive;
 mod replay;
 mod routability;
+mod sealing;
 mod seldom;
 mod send;
 #[cfg(feature = "association-ports")]

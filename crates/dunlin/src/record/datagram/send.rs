@@ -6,7 +6,7 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 use super::connection_id::PeerIds;
-use super::epoch::{EpochKey, Kind, Sealing};
+use super::epoch::{EpochKey, Kind, WriteEpoch};
 use super::freeze::{SKIP, check_epoch};
 use super::routability::{self, PathMessage};
 #[cfg(feature = "association-ports")]
@@ -34,16 +34,6 @@ const SMALLEST_MTU: usize = 99;
 
 /// A record with a piece of a message, in bytes, without its connection ID: the larger one of both versions.
 const SMALLEST_RECORD: usize = header12::LEN + EXPLICIT_NONCE_LEN + 1 + MAX_TAG_LEN + MIN_ROOM;
-
-/// One epoch of this side's records.
-struct WriteEpoch {
-    number: u64,
-    /// `None` in epoch 0.
-    key: Option<EpochKey>,
-    sequence: Sequence,
-    /// In epoch 0, whether the server has not chosen a version yet.
-    is_initial: bool,
-}
 
 /// A KeyUpdate in flight, and the key that follows it.
 struct KeyUpdate {
@@ -767,34 +757,5 @@ impl Sender {
         let epoch = (typ == ContentType::APPLICATION_DATA).then_some(self.present.number);
         self.queue(None, epoch, bytes);
         Ok(())
-    }
-}
-
-impl WriteEpoch {
-    fn with_key(number: u64, key: EpochKey) -> Self {
-        Self { number, key: Some(key), sequence: Sequence::default(), is_initial: false }
-    }
-
-    /// Appends a record to `out` and returns its number. `is_last` and `is_full` are those of [`Sealing`].
-    fn seal(
-        &mut self,
-        typ: ContentType,
-        id: &[u8],
-        content: &[u8],
-        (is_last, is_full): (bool, bool),
-        out: &mut Vec<u8>,
-    ) -> Result<u64, Error> {
-        match &mut self.key {
-            Some(key) => {
-                key.wake()?;
-                let sealing = Sealing { epoch: self.number, typ, id, is_last, is_full };
-                key.seal(&sealing, &mut self.sequence, content, out)
-            }
-            None => {
-                let number = self.sequence.next()?;
-                header12::write_plain(typ, number, content, self.is_initial, out)?;
-                Ok(number)
-            }
-        }
     }
 }

@@ -1,4 +1,5 @@
 //! Abbreviated messages: the receiver has the full message in its cache (docs/handshake-cache.md §3, §4).
+//! [`client`] and [`server`] are the interfaces to the caches of both sides.
 
 use alloc::vec::Vec;
 
@@ -8,6 +9,9 @@ use crate::error::Error;
 use crate::message;
 use crate::schedule::Running;
 use crate::wire::HandshakeType;
+
+pub(crate) mod client;
+pub(crate) mod server;
 
 /// Which cached messages a handshake can use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
