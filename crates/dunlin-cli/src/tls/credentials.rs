@@ -9,6 +9,8 @@ use dunlin::auth::Verifier;
 use dunlin::crypto::CryptoProvider;
 use dunlin::wire::SignatureScheme;
 use dunlin::{Credential, SsiMessages};
+use dunlin_command::error::{Error, warn_once};
+use dunlin_command::files;
 use dunlin_identity::credential::status::{self, StatusLists};
 use dunlin_identity::credential::{Contexts, CredentialError};
 use dunlin_identity::did::{Did, DidUrl};
@@ -19,8 +21,6 @@ use dunlin_identity::holding::Holding;
 use dunlin_identity::trust::{TrustList, read_membership};
 
 use crate::did::{self, Own};
-use crate::error::{Error, warn_once};
-use crate::files;
 use crate::registry::RegistryOptions;
 
 /// The verifier of peers' decentralised identities.

@@ -11,13 +11,13 @@ use std::sync::Arc;
 
 use clap::{Args as ClapArgs, Subcommand};
 use dunlin::crypto::CryptoProvider;
+use dunlin_command::error::{Error, warn};
 use dunlin_identity::directory::DOCUMENT;
 use dunlin_identity::document::DidDocument;
 use dunlin_identity::method::dunlin::{Sha256Hash, State, check_first_document};
 use dunlin_registry::lookup::WebDocuments;
 
 use crate::did;
-use crate::error::{Error, warn};
 use crate::registry::{AccessOptions, block_on, failed};
 use crate::tls::lists;
 

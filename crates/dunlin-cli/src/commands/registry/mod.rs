@@ -15,13 +15,13 @@ use std::sync::Arc;
 
 use clap::{Args as ClapArgs, Subcommand};
 use dunlin::crypto::{CryptoProvider, SigningKey};
+use dunlin_command::error::Error;
+use dunlin_command::files;
 use dunlin_identity::registry::checkpoint::RegistryTrust;
 use dunlin_identity::registry::note::NoteKey;
 use dunlin_registry::RegistryError;
 
 use crate::did::signing_key;
-use crate::error::Error;
-use crate::files;
 use crate::registry;
 use crate::tls::lists;
 
