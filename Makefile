@@ -2,7 +2,7 @@
 
 CARGO := tools/cargo
 # Obsolete algorithms, which are only measured, and association ports are off by default (ARCHITECTURE.md); tests switch them on.
-LAB := --features dunlin-cli/legacy-lab,dunlin-cli/association-ports
+LAB := --features dunlin-cli/legacy-lab,dunlin-cli/association-ports,dunlin-lab/legacy-lab,dunlin-lab/association-ports
 DENY_FIRMWARE := tools/deny --config deny.toml --manifest-path firmware/Cargo.toml
 DENY_RACE := tools/deny --config deny.toml --manifest-path race/Cargo.toml
 DOCKER ?= docker
@@ -14,9 +14,10 @@ SHELL := /bin/bash
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' Makefile
 
-run: ## Prepare the machine, build, and start `dunlin up` on loopback (Ctrl-C stops it)
+run: ## Prepare the machine, build, and start `dunlin-lab up` on loopback (Ctrl-C stops it)
 	@tools/setup run
-	$(CARGO) run --release --locked -p dunlin-cli -- up
+	$(CARGO) build --release --locked -p dunlin-cli -p dunlin-lab
+	target/release/dunlin-lab up
 
 test: ## Install the peers and tools that the tests need, then run every test
 	@tools/setup test
@@ -27,7 +28,7 @@ lint: ## Check formatting, clippy and house rules; a warning is an error
 	$(CARGO) fmt --manifest-path firmware/Cargo.toml --check
 	$(CARGO) fmt --manifest-path race/Cargo.toml --check
 	$(CARGO) clippy --workspace $(LAB) --all-targets -- -D warnings
-	$(CARGO) clippy -p dunlin-cli --all-targets -- -D warnings
+	$(CARGO) clippy -p dunlin-cli -p dunlin-lab --all-targets -- -D warnings
 	cd firmware && ../tools/cargo clippy --release --locked --target thumbv7em-none-eabihf -- -D warnings
 	cd race && ../tools/cargo clippy --locked --no-default-features -- -D warnings
 	tools/house-rules
@@ -84,10 +85,12 @@ firmware: ## Run the firmware in QEMU and write its measurements to docs/firmwar
 	@tools/setup test
 	DUNLIN_FIRMWARE_TABLES=1 $(CARGO) test -p dunlin-cli --test firmware
 
-deb: ## Make a Debian package in target/deb
+deb: ## Make the Debian packages dunlin and dunlin-lab in target/deb
 	@tools/setup build
 	$(CARGO) build --release --locked -p dunlin-cli
+	$(CARGO) build --release --locked -p dunlin-lab
 	tools/deb target/release/dunlin target/deb
+	tools/deb target/release/dunlin-lab target/deb
 
 image: ## Make a container image FROM scratch with a static binary (needs musl-tools, and docker or DOCKER=podman)
 	@command -v musl-gcc >/dev/null || { echo "make image: musl-gcc is missing: install musl-tools" >&2; exit 1; }

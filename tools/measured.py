@@ -64,6 +64,11 @@ def loaded(name):
     return report
 
 
+def command(report):
+    """The command of a report, by its present name: earlier reports have `dunlin lab`."""
+    return re.sub(r"^dunlin lab\b", "dunlin-lab", report["command"])
+
+
 def marks(name, program):
     """The marks of a table in a page."""
     return f"<!-- table {name}: tools/{program} -->\n", "<!-- end of table -->\n"

@@ -4,8 +4,10 @@
 pub mod datagram;
 pub mod echo;
 pub mod ends;
+pub mod generated;
 pub mod mounts;
 pub mod peer;
+pub mod place;
 pub mod tamper;
 
 use std::collections::HashMap;

@@ -48,7 +48,7 @@ impl Files {
 }
 
 /// Whether this process can make network namespaces directly. Otherwise it needs a user namespace, too.
-pub(crate) fn is_root() -> bool {
+pub fn is_root() -> bool {
     std::fs::metadata("/proc/self").is_ok_and(|m| m.uid() == 0)
 }
 

@@ -8,6 +8,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use dunlin::crypto::{CryptoProvider, SigningKey};
 use dunlin::wire::DidMethod;
+use dunlin_command::error::{Error, warn_once};
+use dunlin_command::files;
 use dunlin_identity::credential::status::{self, StatusList, StatusLists};
 use dunlin_identity::credential::{self, CredentialError, Seconds, Verifier};
 use dunlin_identity::encoding::json::Value;
@@ -18,9 +20,6 @@ use dunlin_identity::method::dunlin::{Operation, OperationError, State};
 use dunlin_identity::method::{KEY, Method, MethodError, Methods};
 use dunlin_identity::{Did, DidDocument, DidUrl, Relationship, TrustList};
 use dunlin_pki::KeyPair;
-
-use crate::error::{Error, warn_once};
-use crate::files;
 
 /// The file of the key of a version.
 pub(crate) fn key_file(directory: &Path, version: u64) -> PathBuf {

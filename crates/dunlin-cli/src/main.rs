@@ -2,27 +2,26 @@
 //!
 //! Exit status: 0 success, 1 failure, 2 wrong use. Errors are one line on stderr: what, why, and what to do.
 
-mod argv;
 mod chains;
 mod commands;
 mod did;
-mod error;
-mod files;
 mod psk;
 mod registry;
-mod stop;
 mod tls;
 
+use std::ffi::OsString;
 use std::io;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
+use dunlin_command::error::Error;
+use dunlin_command::generate::{Completions, Man};
+use dunlin_command::{argv, program};
 
 use crate::commands::{
-    client, did as did_command, explain, gateway, generate, lab, pki, psk as psk_command,
-    registry as registry_command, server, tunnel, up, vc,
+    client, did as did_command, explain, gateway, pki, psk as psk_command, registry as registry_command,
+    server, tunnel, vc,
 };
-use crate::error::Error;
 
 /// TLS and DTLS for devices that travel light.
 #[derive(Parser)]
@@ -45,10 +44,17 @@ enum Command {
     Did(did_command::Args),
     Vc(vc::Args),
     Registry(registry_command::Args),
-    Up(up::Args),
-    Lab(lab::Args),
-    Completions(generate::Completions),
-    Man(generate::Man),
+    #[command(after_help = "\
+Examples:
+  dunlin completions bash > ~/.local/share/bash-completion/completions/dunlin
+  dunlin completions zsh > ~/.zfunc/_dunlin            with fpath+=~/.zfunc before compinit
+  dunlin completions fish > ~/.config/fish/completions/dunlin.fish")]
+    Completions(Completions),
+    #[command(after_help = "\
+Examples:
+  dunlin man ~/.local/share/man/man1                   then: man dunlin-client
+  dunlin man man && man -l man/dunlin-server.1")]
+    Man(Man),
 }
 
 impl Command {
@@ -69,30 +75,27 @@ impl Command {
             Self::Vc(args) => vc::run(args, &mut locked()),
             // A running registry prints nothing; its log goes to stderr.
             Self::Registry(args) => registry_command::run(args, &mut locked()),
-            Self::Up(args) => up::run(&args, &mut locked()),
-            Self::Lab(args) => lab::run(args, &mut locked()),
             Self::Completions(args) => args.run(Cli::command(), &mut locked()),
             Self::Man(args) => args.run(Cli::command()),
         }
     }
 }
 
+/// Says where a command is that this program no longer has.
+fn moved(args: &[OsString]) -> Option<Error> {
+    let (name, now) = match args.get(1)?.to_str()? {
+        "lab" => ("lab", "dunlin-lab"),
+        "up" => ("up", "dunlin-lab up"),
+        _ => return None,
+    };
+    let why = format!("`dunlin {name}` is now `{now}`");
+    Some(Error::usage("arguments", why, "it is in the package dunlin-lab"))
+}
+
 fn main() -> ExitCode {
     let args = argv::from_openssl(std::env::args_os(), &Cli::command(), &["client", "server"]);
-    let result = match Cli::try_parse_from(&args) {
-        Ok(cli) => cli.command.run(),
-        Err(error) if error.use_stderr() => Err(match argv::unmet(&error, &args, &Cli::command()) {
-            Some((why, advice)) => Error::usage("arguments", why, advice),
-            None => Error::from(error),
-        }),
-        // clap returns --help and --version as errors, too.
-        Err(help) => help.print().map_err(Error::from),
-    };
-    match result {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            error.report();
-            error.exit_code()
-        }
+    match moved(&args) {
+        Some(error) => program::ended(Err(error)),
+        None => program::main(&args, |cli: Cli| cli.command.run()),
     }
 }

@@ -3,13 +3,12 @@
 use std::path::Path;
 use std::time::SystemTime;
 
+use dunlin_command::error::Error;
+use dunlin_command::files::{self, Access, Existing};
 use dunlin_store::psk::file::{self, Format};
 use dunlin_store::psk::sqlite::SqlitePsks;
 use dunlin_store::psk::{Identity, PskError, PskRecords, PskSet, ShortKeys, psktool, toml};
 use dunlin_store::text;
-
-use crate::error::Error;
-use crate::files::{self, Access, Existing};
 
 /// Why a change was not made.
 pub(crate) enum Refused {

@@ -7,6 +7,8 @@ use std::time::Duration;
 use clap::Args;
 use dunlin::crypto::CryptoProvider;
 use dunlin::wire::DidMethod;
+use dunlin_command::error::{Error, misuse, warn};
+use dunlin_command::files;
 use dunlin_gateway::https::connector;
 use dunlin_gateway::known::KnownFile;
 use dunlin_identity::credential::Seconds;
@@ -28,8 +30,6 @@ use tokio::task::spawn_blocking;
 use tokio::time::sleep;
 
 use crate::did::{Own, now_s};
-use crate::error::{Error, misuse, warn};
-use crate::files;
 use crate::tls::credentials::PeerJudge;
 use crate::tls::{identity, lists};
 

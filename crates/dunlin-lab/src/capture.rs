@@ -21,8 +21,8 @@ use pcap_file::pcap::{PcapHeader, PcapPacket, PcapWriter};
 use pcap_file::{DataLink, Endianness, TsResolution};
 
 use crate::Error;
-use crate::caller::give_file;
 use crate::net::Namespace;
+use dunlin_command::caller::give_file;
 
 /// The largest frame: an IP packet of 64 KiB, an Ethernet header, and reserve.
 const MAX_FRAME: usize = 1 << 17;

@@ -2,6 +2,7 @@
 
 use std::fmt::{self, Display};
 
+use dunlin_command::error::Error as CommandError;
 use nix::errno::Errno;
 
 /// The reason why something could not be set up, measured or written.
@@ -24,7 +25,7 @@ impl Error {
             Errno::EPERM | Errno::EACCES => Self::new(
                 what,
                 "needs root, or CAP_SYS_ADMIN and CAP_NET_ADMIN",
-                "run it with sudo, or an experiment with --way virtual where `dunlin lab list` has it",
+                "run it with sudo, or an experiment with --way virtual where `dunlin-lab list` has it",
             ),
             errno => Self::new(what, errno.desc(), "check that this kernel and container allow it"),
         }
@@ -53,3 +54,9 @@ impl Display for Error {
 }
 
 impl std::error::Error for Error {}
+
+impl From<Error> for CommandError {
+    fn from(Error { what, why, advice }: Error) -> Self {
+        Self::failed(what, why, advice)
+    }
+}

@@ -3,11 +3,10 @@
 //! A real run needs an isolated network: [`net`] makes it of network namespaces, and [`link`](mod@link) is a
 //! slow or lossy line between two of them. Both vanish with the process, however it ends. [`capture`] records
 //! the packets of a device, and [`count`] counts their bytes by layer. [`experiment`] has the experiments,
-//! [`report`] the tables and pages of their results. [`caller`] gives files to the user who called sudo.
+//! [`report`] the tables and pages of their results.
 //!
-//! This crate is not part of the protocol. Only `dunlin lab` depends on it.
+//! This crate is not part of the protocol. Only the program `dunlin-lab` depends on it, and tests.
 
-pub mod caller;
 pub mod capture;
 pub mod count;
 mod error;

@@ -13,6 +13,12 @@ use dunlin::wire::{HandshakeType, ProtocolVersion};
 use dunlin::{
     ClientConfig, EarlyDataOutcome, EndpointLimits, MessageSize, Negotiated, PortScheme, ServerAddress,
 };
+use dunlin_command::error::{Code, Error, Explanation, warn};
+use dunlin_command::events::{At, Closed, Connection, Data, Event, Failure, Side};
+use dunlin_command::files;
+use dunlin_command::report::{Report, message_line};
+use dunlin_command::session::{DtlsStream, Session};
+use dunlin_command::stop::{STOP_PATIENCE, Stop};
 use dunlin_registry::lookup::LookUpAnswers;
 use dunlin_tokio::{
     AttemptError, DtlsAssociation, DtlsAttempt, DtlsEndpoint, DtlsOptions, HandshakeError, PathEvent,
@@ -22,17 +28,11 @@ use pki_types::ServerName;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpStream, UdpSocket};
 
-use crate::error::{Code, Error, Explanation, warn};
-use crate::files;
-use crate::stop::{STOP_PATIENCE, Stop};
-use crate::tls::events::{At, Closed, Connection, Data, Event, Failure, Side};
 use crate::tls::follow::{Followed, Outcome};
 use crate::tls::interfaces::{self, InterfaceOptions};
 use crate::tls::options::TlsOptions;
 use crate::tls::pipe::{self, AtEnd, Broken, End, Input, Watch};
 use crate::tls::reasons::Explainer;
-use crate::tls::report::{Report, message_line};
-use crate::tls::session::{DtlsStream, Session};
 use crate::tls::sessions::ClientTickets;
 
 const EXAMPLES: &str = "\

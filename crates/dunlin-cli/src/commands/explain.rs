@@ -4,10 +4,9 @@ use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 use clap::Args as ClapArgs;
+use dunlin_command::error::{Error, printable};
+use dunlin_command::files;
 use dunlin_explain::{Error as ExplainError, Explanation, KeyLog};
-
-use crate::error::{Error, printable};
-use crate::files;
 
 const EXAMPLES: &str = "\
 Examples:

@@ -6,10 +6,11 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use clap::{Args as ClapArgs, Subcommand};
+use dunlin_command::error::{Error, count, warn};
+use dunlin_command::faults::told;
 use dunlin_gateway::{Config, Gateway};
 
-use crate::commands::program::{self, told};
-use crate::error::{Error, count, warn};
+use crate::commands::program;
 
 const EXAMPLES: &str = "\
 Examples:

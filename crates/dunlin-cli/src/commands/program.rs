@@ -3,15 +3,14 @@
 
 use std::io;
 
+use dunlin_command::error::Error;
+use dunlin_command::stop::{self, Stop};
 use dunlin_gateway::config::{Common, LogConfig, LogFormat, LogLevel};
-use dunlin_gateway::{Config, Fault, Faults, Gateway, Sockets, Tunnel, TunnelConfig};
-use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use dunlin_gateway::{Config, Faults, Gateway, Sockets, Tunnel, TunnelConfig};
+use nix::sys::resource::{Resource, getrlimit};
 use sd_notify::NotifyState;
 use tracing::Level;
 use tracing_appender::non_blocking::WorkerGuard;
-
-use crate::error::Error;
-use crate::stop::{self, Stop};
 
 /// A gateway or a tunnel.
 pub(crate) trait Program: Sized {
@@ -106,7 +105,7 @@ async fn serve<P: Program>(
 ) -> Result<(), Error> {
     // Catch signals first: the first log line may make its reader stop the program.
     let (mut stop, mut hangups) = (Stop::new()?, stop::hangups()?);
-    raise_file_limit();
+    stop::raise_file_limit();
     file_limit_warning(P::open_files(&config)).iter().for_each(|warning| tracing::warn!("{warning}"));
     let program = P::start(config, sockets).await.map_err(|faults| told(&faults))?;
     tell_manager(&[NotifyState::Ready]);
@@ -143,15 +142,6 @@ fn tell_manager(state: &[NotifyState<'_>]) {
     }
 }
 
-/// Raises the limit on open files as far as the system allows. By default it is 1024 for programs that use
-/// `select`.
-pub(crate) fn raise_file_limit() {
-    if let Ok((_, hard)) = getrlimit(Resource::RLIMIT_NOFILE) {
-        // Without it, the program serves fewer clients, and says so.
-        let _ = setrlimit(Resource::RLIMIT_NOFILE, hard, hard);
-    }
-}
-
 /// A warning, if the system allows fewer open files than the limits need.
 pub(super) fn file_limit_warning(needed: u64) -> Option<String> {
     let (_, allowed) = getrlimit(Resource::RLIMIT_NOFILE).ok().filter(|(_, allowed)| *allowed < needed)?;
@@ -183,22 +173,6 @@ async fn reload<P: Program>(program: &P, load: impl Fn() -> Result<P::Config, Fa
             tracing::error!("not reloaded: the previous configuration stays in force");
         }
     }
-}
-
-/// Prints all faults but the last, and returns the last, which ends the command.
-pub(crate) fn told(faults: &Faults) -> Error {
-    told_at(faults, |fault| {
-        fault.place.as_ref().map_or_else(|| "configuration".to_owned(), ToString::to_string)
-    })
-}
-
-/// As [`told`], with `place` as the name of a fault's place.
-pub(crate) fn told_at(faults: &Faults, place: impl Fn(&Fault) -> String) -> Error {
-    let error = |fault: &Fault| Error::failed(place(fault), &fault.what, &fault.advice);
-    let mut errors: Vec<_> = faults.iter().map(error).collect();
-    let last = errors.pop();
-    errors.iter().for_each(Error::report);
-    last.unwrap_or_else(|| Error::failed("configuration", "not valid", "check it"))
 }
 
 /// Begins the log on stderr. A thread writes it, so that a reader that does not keep up loses lines but does

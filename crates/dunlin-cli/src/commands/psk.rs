@@ -8,6 +8,8 @@ use std::time::Duration;
 use clap::{Args as ClapArgs, Subcommand, ValueEnum};
 use dunlin::TransportKind;
 use dunlin::crypto::{HashAlgorithm, SecureRandom};
+use dunlin_command::error::{Error, count, printable};
+use dunlin_command::files;
 use dunlin_store::psk::time::{format_time, parse_time};
 use dunlin_store::psk::toml::context_of;
 use dunlin_store::psk::{
@@ -17,8 +19,6 @@ use dunlin_store::psk::{
 use serde_json::{Value, json};
 use zeroize::{Zeroize, Zeroizing};
 
-use crate::error::{Error, count, printable};
-use crate::files;
 use crate::psk::{self, Refused, now_s};
 use crate::tls::lists;
 

@@ -8,12 +8,12 @@ use clap::{Args, ValueEnum};
 use dunlin::ClientConfig;
 use dunlin::cache::{CacheMode, ClientCache, DEFAULT_MAX_AGE, ServerCache};
 use dunlin::crypto::CryptoProvider;
+use dunlin_command::error::{Error, printable, warn};
+use dunlin_command::files;
 use dunlin_store::cache::{CacheFault, CacheStore, KeyFault, OpenError, Report};
 use dunlin_store::{MemoryClientCache, MemoryServerCache, StoreUrl, StoreUrlFault};
 
 use super::lists::seconds;
-use crate::error::{Error, printable, warn};
-use crate::files;
 
 const HEADING: &str = "Handshake cache";
 /// The number of clients that a server caches in memory.

@@ -9,6 +9,8 @@ use dunlin::auth::Verifier;
 use dunlin::crypto::CryptoProvider;
 use dunlin::wire::SignatureScheme;
 use dunlin::{Credential, SsiMessages};
+use dunlin_command::error::{Error, warn_once};
+use dunlin_command::files;
 use dunlin_identity::credential::status::{self, StatusLists};
 use dunlin_identity::credential::{Contexts, CredentialError};
 use dunlin_identity::handshake::{CredentialVerifier, Holding, IdentifierVerifier, Judge, Resolver};
@@ -16,8 +18,6 @@ use dunlin_identity::method::directory::{DOCUMENT, OPERATIONS};
 use dunlin_identity::{Did, DidDocument, DidUrl, Relationship, TrustList, read_membership};
 
 use crate::did::{self, Own};
-use crate::error::{Error, warn_once};
-use crate::files;
 use crate::registry::RegistryOptions;
 
 /// The verifier of peers' decentralised identities.

@@ -5,10 +5,9 @@ use std::path::{Path, PathBuf};
 
 use dunlin::Trust;
 use dunlin::auth::Revocation;
+use dunlin_command::error::{Error, reason};
+use dunlin_command::files;
 use pki_types::CertificateRevocationListDer;
-
-use crate::error::{Error, reason};
-use crate::files;
 
 /// Advice for CRLs that Dunlin cannot use.
 const ADVICE: &str = "give one complete CRL of each issuer; `dunlin pki crl` makes one";

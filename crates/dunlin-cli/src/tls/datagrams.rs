@@ -10,8 +10,8 @@ use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use dunlin::crypto::SecureRandom;
 use dunlin::{ConnectionIds, MAX_CONNECTION_ID, Migration, NodeIds, PortScheme, Retransmission, Side};
+use dunlin_command::error::{Error, misuse};
 
-use crate::error::{Error, misuse};
 use crate::tls::lists;
 
 /// The options of `client` and `server` that only DTLS has.

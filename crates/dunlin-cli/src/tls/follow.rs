@@ -9,10 +9,10 @@ use std::time::Instant;
 
 use dunlin::auth::Verifiers;
 use dunlin::{ClientConfig, Credential, Trust};
+use dunlin_command::error::{Error, misuse};
+use dunlin_command::files;
 use dunlin_store::psk::file::{RETRY, Stamp};
 
-use crate::error::{Error, misuse};
-use crate::files;
 use crate::tls::credentials::PeerJudge;
 
 /// The parts of a configuration that come from files.

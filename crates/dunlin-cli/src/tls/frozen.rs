@@ -7,11 +7,11 @@ use clap::Args;
 use dunlin::crypto::CryptoProvider;
 use dunlin::error::Internal;
 use dunlin::{DtlsConnection, Now, ServerConfig};
+use dunlin_command::error::Error;
 use dunlin_store::frozen::{FrozenError, FrozenFile, FrozenIds, are_same};
 use dunlin_tokio::{DtlsEndpoint, Frozen};
 
 use super::cache::Place;
-use crate::error::Error;
 
 const HEADING: &str = "Datagrams";
 

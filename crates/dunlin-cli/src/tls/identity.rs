@@ -9,14 +9,14 @@ use dunlin::auth::{Psk, RawKeyTrust, X509Trust};
 use dunlin::crypto::{CryptoProvider, HashAlgorithm, SigningKey};
 use dunlin::wire::SignatureScheme;
 use dunlin::{ClientAuth, Credential, Side, TransportKind, Trust};
+use dunlin_command::error::{Error, reason, warn, warn_once};
+use dunlin_command::files;
 use dunlin_pki::{CertificateInfo, CredentialFault, Item, KeyPair, LoadedCredential};
 use dunlin_store::psk::file::{Format, PskFile};
 use dunlin_store::psk::sqlite::{LiveSqlitePsks, SqlitePsks};
 use dunlin_store::psk::{Identity, PskError, PskRecord, PskRecords, PskSet, ShortKeys, State, lifecycle};
 use zeroize::Zeroizing;
 
-use crate::error::{Error, reason, warn, warn_once};
-use crate::files;
 use crate::psk;
 use crate::tls::lists::{self, List};
 use crate::tls::options::TlsOptions;

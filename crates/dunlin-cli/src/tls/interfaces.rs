@@ -4,10 +4,9 @@ use std::net::{IpAddr, SocketAddr};
 
 use clap::{Args, ValueEnum};
 use dunlin::{ClientConfig, MAX_INTERFACES, Multihoming};
+use dunlin_command::error::Error;
+use dunlin_command::events::{At, Event, PathChanged};
 use dunlin_tokio::{Interface, PathEvent};
-
-use crate::error::Error;
-use crate::tls::events::{At, Event, PathChanged};
 
 /// The options of a client with several interfaces.
 #[derive(Args, Clone, Default)]

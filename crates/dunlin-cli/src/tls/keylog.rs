@@ -7,12 +7,11 @@ use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
 use dunlin::KeyLog;
+use dunlin_command::error::{Error, warn};
+use dunlin_command::files;
 use nix::fcntl::OFlag;
 use nix::unistd::geteuid;
 use zeroize::Zeroizing;
-
-use crate::error::{Error, warn};
-use crate::files;
 
 /// The permissions of a key log: its owner reads and writes it.
 const MODE: u32 = 0o600;

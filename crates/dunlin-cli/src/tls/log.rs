@@ -8,12 +8,11 @@ use std::thread;
 use std::time::SystemTime;
 
 use clap::ValueEnum;
+use dunlin_command::error::printable;
+use dunlin_command::events::Event;
+use dunlin_command::stop::STOP_PATIENCE;
 use dunlin_pki::format_time;
 use serde::Serialize;
-
-use crate::error::printable;
-use crate::stop::STOP_PATIENCE;
-use crate::tls::events::Event;
 
 /// The maximum number of waiting lines: enough for a burst of connections, and little memory if the reader
 /// stops.

@@ -1,11 +1,9 @@
-//! The shared parts of the commands that speak TLS: options, configurations, reports, explanations and pipes.
+//! The shared parts of the commands that speak TLS: options, configurations, explanations and pipes.
 
 pub(crate) mod cache;
-pub(crate) mod counted;
 pub(crate) mod credentials;
 pub(crate) mod crl;
 pub(crate) mod datagrams;
-pub(crate) mod events;
 pub(crate) mod follow;
 pub(crate) mod frozen;
 pub(crate) mod identity;
@@ -18,7 +16,5 @@ pub(crate) mod options;
 pub(crate) mod pipe;
 pub(crate) mod psks;
 pub(crate) mod reasons;
-pub(crate) mod report;
-pub(crate) mod session;
 pub(crate) mod sessions;
 pub(crate) mod tls12;

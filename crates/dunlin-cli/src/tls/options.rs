@@ -15,11 +15,11 @@ use dunlin::{
     ClientAuth, ClientConfig, CookieKeys, EarlyDataProtocols, KeyLog, Profile, ProfileBuilder, PskSource,
     ServerConfig, Side, SingleUse, Trust,
 };
+use dunlin_command::error::{Error, misuse, warn};
+use dunlin_command::files;
 use dunlin_identity::credential::status::StatusLists;
 use dunlin_pki::{CertificateInfo, Item, PublicKeyInfo};
 
-use crate::error::{Error, misuse, warn};
-use crate::files;
 use crate::tls::cache::CacheOptions;
 use crate::tls::credentials::{CredentialOptions, PeerJudge};
 use crate::tls::crl::RevocationLists;

@@ -9,9 +9,8 @@ use std::time::Duration;
 
 use dunlin::Error;
 use dunlin::error::Misuse;
+use dunlin_command::session::Session;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, ReadBuf, Stdin};
-
-use crate::tls::session::Session;
 
 /// The commands, each a letter alone on a line, as in s_client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,12 +5,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use dunlin::Now;
 use dunlin::auth::{FindPsk, Psk};
 use dunlin::crypto::CryptoProvider;
+use dunlin_command::error::Explanation;
+use dunlin_command::report::{cut, psk_name};
 use dunlin_store::psk::file::PskFile;
 use dunlin_store::psk::sqlite::LiveSqlitePsks;
 use dunlin_store::psk::time::format_time;
 use dunlin_store::psk::{self, ImportedIdentity, PskError, PskRecord, PskSet, Revoked, State, text_of};
 
-use crate::error::Explanation;
 use crate::psk::now_s;
 
 /// The source of a server's keys.
@@ -73,9 +74,6 @@ pub(crate) struct NamedPsks {
 /// The number of remembered identities; the last ones, because a renegotiation names others.
 const MAX_NAMED: usize = 8;
 
-/// The maximum number of shown characters of an identity, because a peer may send 65535 bytes.
-const MAX_SHOWN: usize = 64;
-
 impl NamedPsks {
     /// The server's keys, before the client named any.
     pub(crate) const fn new(psks: Arc<ServerPsks>) -> Self {
@@ -98,7 +96,7 @@ impl NamedPsks {
     }
 
     fn explain_one(&self, wire: &[u8], source: &str) -> Explanation {
-        let shown = shown(wire);
+        let shown = psk_name(wire);
         let Some(record) = self.known(wire) else {
             let why = format!("{source} has no key of the client's identity {shown}");
             return Explanation::new(why, "give both sides the same identity and key");
@@ -173,23 +171,6 @@ impl FindPsk for NamedPsks {
     }
 }
 
-/// Shows an identity to people: the original identity of an imported key.
-pub(crate) fn shown(wire: &[u8]) -> String {
-    match ImportedIdentity::read(wire) {
-        Some(ImportedIdentity { identity, context: [], .. }) => format!("{} (imported)", cut(identity)),
-        Some(imported) => format!("{} (imported for {})", cut(imported.identity), cut(imported.context)),
-        None => cut(wire),
-    }
-}
-
-fn cut(bytes: &[u8]) -> String {
-    let text = text_of(bytes);
-    match text.char_indices().nth(MAX_SHOWN) {
-        Some((end, _)) => format!("{}…", text.get(..end).unwrap_or_default()),
-        None => text,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use dunlin_store::psk::sqlite::SqlitePsks;
@@ -207,14 +188,5 @@ mod tests {
         assert_eq!(is_found(), Ok(false));
         std::fs::write(&path, "no database").unwrap();
         assert!(matches!(is_found(), Err(dunlin::Error::Internal(_))));
-    }
-
-    #[test]
-    fn shows_identities_as_given() {
-        assert_eq!(shown(b"sensor-7"), "sensor-7");
-        assert_eq!(shown(b"\x00\xff"), "#00ff");
-        assert_eq!(shown(b"\x00\x04pump\x00\x05plant\x03\x04\x00\x01"), "pump (imported for plant)");
-        assert_eq!(shown(b"\x00\x04pump\x00\x00\x03\x04\x00\x02"), "pump (imported)");
-        assert_eq!(shown(&[b'x'; 65]), "x".repeat(64) + "…");
     }
 }

@@ -10,10 +10,10 @@ use dunlin::error::{AuthenticationFailure, Malformed, Misuse, PeerIncompatible, 
 use dunlin::wire::{AlertDescription, CipherSuite, ExtensionType, ProtocolVersion, What};
 use dunlin::{Error, Side};
 use dunlin_awslc::tls12::TLS12_PSK_CIPHER_SUITES;
+use dunlin_command::error::{Code, Explanation};
 use dunlin_tokio::HandshakeError;
 
 use crate::chains::Words;
-use crate::error::{Code, Explanation};
 use crate::tls::options::TlsOptions;
 use crate::tls::psks::NamedPsks;
 use crate::tls::{kinds, lists};

@@ -6,11 +6,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use dunlin::resume::{ClientSession, ClientSessions, SessionKey};
 use dunlin::{Now, TransportKind};
+use dunlin_command::error::{Error, printable};
+use dunlin_command::files::{self, Access, Existing};
 use dunlin_store::MemoryClientSessions;
 use zeroize::Zeroizing;
-
-use crate::error::{Error, printable};
-use crate::files::{self, Access, Existing};
 
 /// The first line of the file.
 const MAGIC: &[u8] = b"dunlin session 3\n";

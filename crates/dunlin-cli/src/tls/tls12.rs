@@ -4,8 +4,8 @@ use dunlin::crypto::Tls12CipherSuite;
 use dunlin::wire::{CipherSuite, SignatureScheme};
 use dunlin::{Credential, Side};
 use dunlin_awslc::tls12::{TLS12_CIPHER_SUITES, TLS12_PSK_CIPHER_SUITES};
+use dunlin_command::error::Error;
 
-use crate::error::Error;
 use crate::tls::lists::{self, List};
 use crate::tls::options::TlsOptions;
 

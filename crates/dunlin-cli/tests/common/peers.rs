@@ -1,5 +1,7 @@
 //! `dunlin client` and `dunlin server` as processes whose output is read line by line.
 
+#![allow(dead_code, reason = "each test binary has this module and uses its own part of it")]
+
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, ChildStdin, Command, Output, Stdio};
@@ -10,7 +12,7 @@ use rustix::pty::{OpenptFlags, ioctl_tiocgptpeer, openpt, unlockpt};
 use rustix::termios::{LocalModes, OptionalActions, tcgetattr, tcsetattr};
 use serde_json::Value;
 
-use super::Place;
+use dunlin_tests::place::Place;
 
 /// A limit that no step of a test reaches unless it has failed.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);

@@ -6,8 +6,8 @@ use std::process::Command;
 
 use dunlin_lab::net::{End, Ground, Namespace, veth};
 
-use crate::common::Place;
-use crate::common::peers::{CLIENT, PATIENCE, Running, SERVER, json, place};
+use crate::peers::{CLIENT, PATIENCE, Running, SERVER, json, place};
+use dunlin_tests::place::Place;
 
 /// The server's addresses. The system would send from the first one of each family.
 const ADDRESSES: [&str; 4] = ["10.77.0.2", "10.77.0.3", "fd77::2", "fd77::3"];

@@ -1,7 +1,7 @@
 //! Tests `--cache` of `dunlin client` and `dunlin server`: repeated handshakes omit the certificates.
 
-use crate::common::Place;
-use crate::common::peers::{CLIENT, KEY, OWN, Running, SERVER, Server, json, place};
+use crate::peers::{CLIENT, KEY, OWN, Running, SERVER, Server, json, place};
+use dunlin_tests::place::Place;
 use serde_json::Value;
 
 /// Connects a client with a store, and returns its report of the connection.

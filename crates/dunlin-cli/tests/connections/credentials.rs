@@ -7,8 +7,8 @@ use dunlin_identity::credential::status::{Bitstring, StatusPurpose};
 use dunlin_identity::credential::{Contexts, Issuer};
 use dunlin_identity::{DidDocument, Relationship};
 
-use crate::common::Place;
-use crate::common::peers::{CLIENT, OWN, SERVER, Server, json, place};
+use crate::peers::{CLIENT, OWN, SERVER, Server, json, place};
+use dunlin_tests::place::Place;
 
 /// The options of a server and a client with credentials, each of which trusts the operator.
 const HUB: &str = "--did hub --vc hub.vc --echo";

@@ -7,8 +7,8 @@ use std::time::Duration;
 use base64ct::{Base64, Encoding};
 use serde_json::Value;
 
-use crate::common::peers::{CLIENT, KEY, OWN, Running, SERVER, Server, events, kinds, place};
-use crate::common::{Place, send_signal};
+use crate::peers::{CLIENT, KEY, OWN, Running, SERVER, Server, events, kinds, place};
+use dunlin_tests::place::{Place, send_signal};
 
 /// The options of each version, and its name.
 const VERSIONS: [(&str, &str); 2] = [("-dtls1_2", "DTLSv1.2"), ("--udp", "DTLSv1.3")];
@@ -44,7 +44,7 @@ fn prints_the_same_json_as_over_tcp() {
     assert_eq!(kinds(&told), ["connection", "accepted", "data", "closed"]);
     assert_eq!((&told[0]["version"], &told[2]["base64"]), (&"DTLSv1.3".into(), &"aGVsbG8=".into()));
     let log: Vec<_> = std::iter::repeat_with(|| server.process.lines.recv().unwrap())
-        .map(|line| crate::common::peers::json(&line))
+        .map(|line| crate::peers::json(&line))
         .take_while(|event| event["event"] != "ended")
         .collect();
     let has = |kind: &str| log.iter().any(|event| event["event"] == kind);
@@ -192,7 +192,7 @@ fn openssls_client_connects_over_udp() {
     command_line.args(command.split_whitespace()).current_dir(place.path(""));
     let mut client = Running::start(&mut command_line);
     client.write("hello\n");
-    while client.lines.recv_timeout(crate::common::peers::PATIENCE).unwrap() != "hello" {}
+    while client.lines.recv_timeout(crate::peers::PATIENCE).unwrap() != "hello" {}
     client.write("Q\n");
     let (status, _, stderr) = client.end();
     assert_eq!(status, 0, "{stderr}");
@@ -208,7 +208,7 @@ fn a_server_that_ends_says_goodbye() {
     client.write("hello\n");
     while !client.line().contains("\"data\"") {}
     send_signal(&server.process.child, "-TERM");
-    let closed = crate::common::peers::json(&client.line());
+    let closed = crate::peers::json(&client.line());
     assert!(closed["event"] == "closed" && closed["answered"] == true, "{closed}");
     let (status, _, stderr) = client.end();
     assert_eq!((status, stderr.as_str()), (0, ""));

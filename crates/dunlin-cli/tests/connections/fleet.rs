@@ -18,8 +18,8 @@ use dunlin_pki::{Identity, KeyPair, KeyType, LeafSpec, Subject, Tree, TreeSpec, 
 use dunlin_store::MemoryClientCache;
 use dunlin_tokio::now;
 
-use crate::common::peers::Server;
-use crate::common::{Place, send_signal};
+use crate::peers::Server;
+use dunlin_tests::place::{Place, send_signal};
 
 /// The number of associations, unless `DUNLIN_FLEET` has another.
 const FLEET: usize = 12;

@@ -3,8 +3,8 @@
 use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
 
-use crate::common::peers::{CLIENT, OWN, PATIENCE, Running, json, place, port_in};
-use crate::common::{Place, send_signal};
+use crate::peers::{CLIENT, OWN, PATIENCE, Running, json, place, port_in};
+use dunlin_tests::place::{Place, send_signal};
 
 /// A backend that answers each HTTP request with the same page.
 pub(crate) fn backend() -> u16 {

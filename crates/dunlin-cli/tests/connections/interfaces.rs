@@ -7,8 +7,8 @@ use base64ct::{Base64, Encoding};
 use dunlin_lab::net::{End, Ground, Namespace, veth};
 use serde_json::Value;
 
-use crate::common::Place;
-use crate::common::peers::{CLIENT, KEY, PATIENCE, Running, SERVER, Server, json, place};
+use crate::peers::{CLIENT, KEY, PATIENCE, Running, SERVER, Server, json, place};
+use dunlin_tests::place::Place;
 
 /// The server's address, which both devices of the client reach.
 const ADDRESS: &str = "10.99.0.1";

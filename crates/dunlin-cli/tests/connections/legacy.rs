@@ -1,6 +1,6 @@
 //! Tests `--legacy-lab` of `dunlin client` and `dunlin server`, which needs the feature of that name.
 
-use crate::common::peers::{CLIENT, SERVER, Server, place};
+use crate::peers::{CLIENT, SERVER, Server, place};
 
 #[test]
 fn obsolete_suites_need_two_options_and_give_a_warning() {

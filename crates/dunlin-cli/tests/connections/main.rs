@@ -1,10 +1,8 @@
-//! `dunlin client`, `dunlin server` and `dunlin up`.
+//! `dunlin client`, `dunlin server`, and the programs that run until a signal.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may fail")]
 
 mod addresses;
 mod cache;
-#[path = "../common/mod.rs"]
-mod common;
 mod credentials;
 mod dtls;
 mod fleet;
@@ -13,6 +11,8 @@ mod interfaces;
 #[cfg(feature = "legacy-lab")]
 mod legacy;
 mod nodes;
+#[path = "../common/peers.rs"]
+mod peers;
 mod places;
 mod reasons;
 mod registry;
@@ -23,4 +23,3 @@ mod service;
 mod tls;
 mod tls12;
 mod tunnel;
-mod up;

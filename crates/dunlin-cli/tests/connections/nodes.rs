@@ -15,9 +15,9 @@ use tokio::net::TcpSocket;
 use tokio::runtime::Runtime;
 use tokio::sync::watch;
 
-use crate::common::peers::{PATIENCE, Running};
-use crate::common::{Place, send_signal};
 use crate::fleet::{CACHED, Device, Fleet, devices, fleet_size};
+use crate::peers::{PATIENCE, Running};
+use dunlin_tests::place::{Place, send_signal};
 
 /// How long a TLS client waits between two records, and before it connects again.
 const PAUSE: Duration = Duration::from_millis(50);

@@ -6,10 +6,10 @@ use std::net::SocketAddr;
 use dunlin::HandshakeKind;
 use dunlin_pki::{KeyType, Tree, TreeSpec, certificates_to_pem};
 
-use crate::common::Place;
-use crate::common::peers::{Running, port_in};
 use crate::fleet::{Fleet, devices, fleet_size};
 use crate::nodes::{Clients, backends};
+use crate::peers::{Running, port_in};
+use dunlin_tests::place::Place;
 
 #[test]
 fn a_fleet_that_has_lost_power_comes_back_at_the_limit_while_tls_clients_are_served() {

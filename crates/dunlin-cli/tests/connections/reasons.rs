@@ -6,10 +6,8 @@ use std::net::TcpStream;
 use std::process::Stdio;
 use std::sync::mpsc::channel;
 
-use crate::common::peers::{
-    CLIENT, KEY, OWN, Running, SERVER, Server, events, json, kinds, lines, place, port_in,
-};
-use crate::common::send_signal;
+use crate::peers::{CLIENT, KEY, OWN, Running, SERVER, Server, events, json, kinds, lines, place, port_in};
+use dunlin_tests::place::send_signal;
 
 #[test]
 fn each_side_names_the_check_that_failed() {

@@ -13,9 +13,9 @@ use dunlin_registry::server::{Limits, serve};
 use dunlin_registry::{Registry as Stored, Settings};
 use dunlin_tokio::TlsAcceptor;
 
-use crate::common::peers::{CLIENT, Running, SERVER, Server, json, place, port_in};
-use crate::common::{Place, send_signal};
 use crate::dtls::stop;
+use crate::peers::{CLIENT, Running, SERVER, Server, json, place, port_in};
+use dunlin_tests::place::{Place, send_signal};
 
 const ORIGIN: &str = "registry.example/1";
 

@@ -1,8 +1,8 @@
 //! Tests that `dunlin server` follows its files: valid contents apply from the next connection on, invalid
 //! contents change nothing.
 
-use crate::common::peers::{CLIENT, OWN, SERVER, Server, place};
-use crate::common::{Place, send_signal};
+use crate::peers::{CLIENT, OWN, SERVER, Server, place};
+use dunlin_tests::place::{Place, send_signal};
 
 /// Client options that trust the second PKI.
 const OTHER_CLIENT: &str = "--CAfile others/root.pem";

@@ -8,9 +8,9 @@ use std::process::{Child, Command, Stdio};
 
 use serde_json::json;
 
-use crate::common::peers::{CLIENT, Running, SERVER, Server, json, place, port_in};
-use crate::common::{Place, send_signal};
+use crate::peers::{CLIENT, Running, SERVER, Server, json, place, port_in};
 use crate::registry::operator;
+use dunlin_tests::place::{Place, send_signal};
 
 const ORIGIN: &str = "registry.example/1";
 

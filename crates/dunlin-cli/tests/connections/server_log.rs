@@ -3,7 +3,9 @@
 use std::io::{Read, Write};
 use std::net::TcpStream;
 
-use crate::common::peers::{CLIENT, OWN, Running, SERVER, Server, json, place};
+use dunlin_tests::place::{Place, send_signal};
+
+use crate::peers::{CLIENT, OWN, Running, SERVER, Server, json, place};
 
 /// Returns time, level, address and text of a line.
 fn parts(line: &str) -> [&str; 4] {
@@ -22,7 +24,7 @@ fn numbers(text: &str) -> Vec<u64> {
 }
 
 /// The serial number of the client's certificate as OpenSSL prints it.
-fn serial(place: &crate::common::Place) -> String {
+fn serial(place: &Place) -> String {
     let told = place.tool("openssl", "x509 -in pki/client.pem -noout -serial");
     told.trim().strip_prefix("serial=").unwrap().to_lowercase()
 }
@@ -61,7 +63,7 @@ fn json_has_the_same_contents() {
     let fingerprint = place.tool("openssl", "x509 -in pki/client.pem -noout -sha256 -fingerprint");
     let fingerprint = fingerprint.trim().split_once('=').unwrap().1.replace(':', "").to_lowercase();
     assert_eq!(connection["peer_sha256"], fingerprint);
-    let ended = json(&server.process.lines.recv_timeout(crate::common::peers::PATIENCE).unwrap());
+    let ended = json(&server.process.lines.recv_timeout(crate::peers::PATIENCE).unwrap());
     assert_eq!((&ended["event"], &ended["orderly"]), (&"ended".into(), &true.into()));
     assert_eq!(ended["address"], connection["address"]);
     for (all, handshake) in
@@ -145,7 +147,7 @@ fn silent_clients_lose_their_slots() {
 }
 
 /// A client that stays connected, without an identity.
-fn anonymous(place: &crate::common::Place, server: &Server) -> Running {
+fn anonymous(place: &Place, server: &Server) -> Running {
     let mut client = Running::new(place, &format!("client localhost:{} {CLIENT} --quiet", server.port));
     client.write("hello\n");
     assert_eq!(client.line(), "hello");
@@ -194,14 +196,14 @@ fn without_open_files_the_server_goes_on_and_the_log_says_so_once() {
     shell.arg("-c").arg("ulimit -n 60; exec \"$0\" \"$@\"").arg(dunlin.get_program());
     shell.args(dunlin.get_args()).current_dir(dunlin.get_current_dir().unwrap());
     let process = Running::start(&mut shell);
-    let port = crate::common::peers::port_in(&process.log_with("listening"));
+    let port = crate::peers::port_in(&process.log_with("listening"));
     let server = Server { process, port, warnings: String::new() };
     let silent: Vec<_> = (0..80).map(|_| TcpStream::connect(("127.0.0.1", port)).unwrap()).collect();
     let line = server.process.log_with("a connection was not accepted");
     assert!(line.contains("free file descriptors or memory"), "{line}");
     drop(silent);
     server.echo(&place, CLIENT, "");
-    crate::common::send_signal(&server.process.child, "-TERM");
+    send_signal(&server.process.child, "-TERM");
     let (status, _, rest) = server.process.end();
     assert!(status == 0 && !rest.contains("not accepted"), "{rest}");
 }

@@ -5,9 +5,9 @@ use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 use std::process::Command;
 
-use crate::common::peers::{CLIENT, PATIENCE, Running, place};
-use crate::common::{Place, send_signal};
 use crate::gateway::{backend, curl};
+use crate::peers::{CLIENT, PATIENCE, Running, place};
+use dunlin_tests::place::{Place, send_signal};
 
 /// Starts a gateway as systemd does at the first connection to this address or the first datagram. `options`
 /// say which of both. The gateway's process holds the socket, so that it could not bind the address again.

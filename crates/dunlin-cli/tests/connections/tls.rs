@@ -5,8 +5,8 @@ use std::net::{Shutdown, TcpListener, TcpStream};
 use std::os::unix::fs::symlink;
 use std::thread;
 
-use crate::common::peers::{CLIENT, KEY, OWN, Running, SERVER, Server, events, json, kinds, place};
-use crate::common::{Place, send_signal};
+use crate::peers::{CLIENT, KEY, OWN, Running, SERVER, Server, events, json, kinds, place};
+use dunlin_tests::place::{Place, send_signal};
 use serde_json::Value;
 
 #[test]

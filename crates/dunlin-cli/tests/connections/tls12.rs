@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::process::Command;
 
-use crate::common::peers::{CLIENT, KEY, OWN, Running, SERVER, Server, json, place};
+use crate::peers::{CLIENT, KEY, OWN, Running, SERVER, Server, json, place};
 
 #[test]
 fn certificates_authenticate_both_sides() {

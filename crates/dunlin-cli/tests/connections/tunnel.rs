@@ -3,9 +3,9 @@
 use std::io::{Read, Write};
 use std::net::TcpStream;
 
-use crate::common::peers::{Running, place, port_in};
-use crate::common::send_signal;
 use crate::gateway;
+use crate::peers::{Running, place, port_in};
+use dunlin_tests::place::send_signal;
 
 /// Fetches a page without TLS.
 fn fetch(port: u16) -> std::io::Result<String> {

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use dunlin_tests::mounts::beside_mount;
+use dunlin_tests::place::program;
 
 /// The documents whose commands run, and their prerequisites, as commands. A document not listed here has
 /// none that can run.
@@ -25,7 +26,7 @@ const RUN: [(&str, &str); 11] = [
         "docs/json.md",
         "dunlin pki demo --out demo; echo hello > request; dunlin server --cert demo/server.pem --key demo/server.key --echo & sleep 1",
     ),
-    ("docs/policy.md", "dunlin up --rounds 1 --dir up >/dev/null; cd up"),
+    ("docs/policy.md", "dunlin-lab up --rounds 1 --dir up >/dev/null; cd up"),
     ("docs/psk.md", "head -c 32 /dev/urandom | od -An -v -tx1 | tr -d ' \\n' > key"),
     ("docs/registry.md", ""),
     ("docs/stores.md", "dunlin pki demo --out demo"),
@@ -38,7 +39,7 @@ const RUN: [(&str, &str); 11] = [
 ];
 
 /// The beginnings of commands that do not run here, and why.
-const LEFT_OUT: [(&str, &str); 21] = [
+const LEFT_OUT: [(&str, &str); 22] = [
     ("make ", "builds the project; CI runs `make test`"),
     ("cargo ", "builds the project"),
     ("cd race", "builds the project"),
@@ -51,8 +52,9 @@ const LEFT_OUT: [(&str, &str); 21] = [
     ("dunlin gateway explain -c policy.toml --hello", "needs a capture; files::gateway_explain has some"),
     ("sudo tcpdump ", "no package of the tests; files::explain captures with dumpcap"),
     ("dunlin explain capture.pcap", "needs the capture above"),
-    ("sudo dunlin lab ", "an experiment of minutes; lab runs them with --quick"),
-    ("dunlin lab ", "as above"),
+    ("sudo dunlin-lab ", "an experiment of minutes; the tests of dunlin-lab run them with --quick"),
+    ("dunlin-lab run ", "as above"),
+    ("dunlin-lab report", "as above"),
     ("cometbft ", "several operators; registry::replica runs them"),
     ("dunlin registry replica ", "as above"),
     ("dunlin did create --method dunlin --registry https://one.example", "as above"),
@@ -132,7 +134,7 @@ fn port(command: &str) -> Option<&str> {
         ("dunlin gateway -c", "5684"),
         ("/usr/sbin/mosquitto", "8883"),
         ("coap-server-notls", "5684"),
-        ("dunlin up --dir", "demo-gateway/policy.toml"),
+        ("dunlin-lab up --dir", "demo-gateway/policy.toml"),
     ];
     kinds.into_iter().find_map(|(begin, port)| command.starts_with(begin).then_some(port))
 }
@@ -168,7 +170,9 @@ fn run(name: &str) {
     fs::write(path("script"), script).unwrap();
     let home = path("home");
     fs::create_dir_all(home.join("bin")).unwrap();
-    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_dunlin"), home.join("bin/dunlin")).unwrap();
+    for name in ["dunlin", "dunlin-lab"] {
+        std::os::unix::fs::symlink(program(name), home.join("bin").join(name)).unwrap();
+    }
     let programs = std::env::var("PATH").unwrap_or_default();
     let mut command: Command = beside_mount("--bind ../hosts", "/etc/hosts");
     // All processes end with the first one of the namespace.

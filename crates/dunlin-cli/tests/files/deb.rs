@@ -1,10 +1,10 @@
-//! The Debian package: its content, and its complete removal.
+//! The Debian packages: their content, and their complete removal.
 
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};
 
-use crate::common::Place;
+use dunlin_tests::place::{Place, program};
 
 fn dpkg(place: &Place, arguments: &[&str]) -> Output {
     let mut command = Command::new("dpkg");
@@ -48,19 +48,47 @@ fn check_links(documents: &Path) {
     assert!(checked > 50, "{checked}");
 }
 
-#[test]
-fn debian_package_installs_and_leaves_nothing_behind() {
-    let place = Place::new();
+/// Makes the package of a program, and returns its path.
+fn package(place: &Place, name: &str) -> String {
     let tool = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tools/deb");
     let mut make = Command::new(tool);
     // Compression takes longer than all the rest.
-    make.arg(env!("CARGO_BIN_EXE_dunlin")).arg(place.path("out")).env("DUNLIN_DEB_COMPRESSION", "none");
+    make.arg(program(name)).arg(place.path("out")).env("DUNLIN_DEB_COMPRESSION", "none");
     let output = make.output().unwrap();
     assert!(output.status.success(), "{output:?}");
     let package = String::from_utf8(output.stdout).unwrap().trim_end().to_owned();
     assert!(Path::new(&package).exists(), "{package}");
+    package
+}
+
+/// Checks that the package has these files, with these modes.
+fn check_files(place: &Place, package: &str, wanted: &[(&str, &str)]) {
     let listed = place.tool("dpkg-deb", &format!("-c '{package}'"));
-    for (mode, path) in [
+    for (mode, path) in wanted {
+        let is_there = |line: &str| line.starts_with(mode) && line.ends_with(&format!(" {path}"));
+        assert!(listed.lines().any(is_there), "{mode} {path}\n{listed}");
+    }
+}
+
+/// The other package has a program of its own, and needs the first one.
+fn check_lab(place: &Place) -> String {
+    let package = package(place, "dunlin-lab");
+    let wanted = [
+        ("-rwxr-xr-x root/root", "./usr/bin/dunlin-lab"),
+        ("-rw-r--r-- root/root", "./usr/share/man/man1/dunlin-lab-run.1.gz"),
+        ("-rw-r--r-- root/root", "./usr/share/bash-completion/completions/dunlin-lab"),
+    ];
+    check_files(place, &package, &wanted);
+    let control = place.tool("dpkg-deb", &format!("-f '{package}'"));
+    assert!(control.contains("Depends: dunlin (= 0.1.0~") && control.contains(", libc6 (>= 2."), "{control}");
+    package
+}
+
+#[test]
+fn debian_package_installs_and_leaves_nothing_behind() {
+    let place = Place::new();
+    let package = package(&place, "dunlin");
+    let wanted = [
         ("-rwxr-xr-x root/root", "./usr/bin/dunlin"),
         ("-rw-r--r-- root/root", "./usr/lib/systemd/system/dunlin-gateway.service"),
         ("-rw-r--r-- root/root", "./usr/lib/systemd/system/dunlin-gateway.socket"),
@@ -69,10 +97,8 @@ fn debian_package_installs_and_leaves_nothing_behind() {
         ("-rw-r--r-- root/root", "./usr/share/bash-completion/completions/dunlin"),
         ("-rw-r--r-- root/root", "./usr/share/doc/dunlin/docs/samples/mosquitto/gateway.toml"),
         ("drwxr-xr-x root/root", "./etc/dunlin/"),
-    ] {
-        let is_there = |line: &str| line.starts_with(mode) && line.ends_with(&format!(" {path}"));
-        assert!(listed.lines().any(is_there), "{mode} {path}\n{listed}");
-    }
+    ];
+    check_files(&place, &package, &wanted);
     let control = place.tool("dpkg-deb", &format!("-f '{package}'"));
     assert!(control.contains("Package: dunlin\nVersion: 0.1.0~"), "{control}");
     let (_, libc) = control.split_once("Depends: libc6 (>= 2.").unwrap();
@@ -84,9 +110,13 @@ fn debian_package_installs_and_leaves_nothing_behind() {
     for file in ["root/var/lib/dpkg/status", "root/var/lib/dpkg/available"] {
         place.write(file, "");
     }
-    dpkg(&place, &["--install", &package]);
-    let installed = Command::new(place.path("root/usr/bin/dunlin")).arg("--version").output().unwrap();
-    assert!(String::from_utf8_lossy(&installed.stdout).starts_with("dunlin 0.1.0"), "{installed:?}");
+    dpkg(&place, &["--install", &package, &check_lab(&place)]);
+    for name in ["dunlin", "dunlin-lab"] {
+        let installed =
+            Command::new(place.path("root/usr/bin").join(name)).arg("--version").output().unwrap();
+        let version = String::from_utf8_lossy(&installed.stdout);
+        assert!(version.starts_with(&format!("{name} 0.1.0")), "{installed:?}");
+    }
     check_links(&place.path("root/usr/share/doc/dunlin"));
     // The administrator's configuration survives the removal and the purge.
     place.write("root/etc/dunlin/gateway.toml", "");
@@ -94,9 +124,9 @@ fn debian_package_installs_and_leaves_nothing_behind() {
     fs::create_dir_all(place.path("root/var/lib/private/dunlin")).unwrap();
     place.write("root/var/lib/private/dunlin/clients.key", "secret");
     std::os::unix::fs::symlink("private/dunlin", place.path("root/var/lib/dunlin")).unwrap();
-    dpkg(&place, &["--remove", "dunlin"]);
+    dpkg(&place, &["--remove", "dunlin-lab", "dunlin"]);
     assert!(place.path("root/var/lib/private/dunlin/clients.key").exists());
-    dpkg(&place, &["--purge", "dunlin"]);
+    dpkg(&place, &["--purge", "dunlin-lab", "dunlin"]);
     assert!(fs::symlink_metadata(place.path("root/var/lib/dunlin")).is_err());
     assert!(!place.path("root/var/lib/private/dunlin").exists());
     let left: Vec<_> =

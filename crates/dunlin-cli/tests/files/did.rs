@@ -6,7 +6,7 @@ use dunlin_identity::Did;
 use dunlin_identity::method::dunlin::{Operation, State};
 use serde_json::{Value, json};
 
-use crate::common::Place;
+use dunlin_tests::place::Place;
 
 /// Makes a DID in a directory.
 fn create(place: &Place, arguments: &str) -> String {

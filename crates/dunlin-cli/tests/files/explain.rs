@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::process::{Command, Stdio};
 
-use crate::common::Place;
+use dunlin_tests::place::Place;
 use serde_json::Value;
 
 /// Captures the traffic of `script` in a network namespace, which has no other traffic and can use fixed

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::common::Place;
+use dunlin_tests::place::Place;
 
 const POLICY: &str = r#"
 floor = 10

@@ -2,13 +2,13 @@
 //! `completions` and `man`; the Debian package.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may fail")]
 
-#[path = "../common/mod.rs"]
-mod common;
 mod deb;
 mod did;
 mod explain;
 mod gateway_explain;
 mod generate;
+#[path = "../common/peers.rs"]
+mod peers;
 mod pki;
 mod psk;
 mod verify;

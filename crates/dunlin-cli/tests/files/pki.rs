@@ -1,6 +1,6 @@
 //! Tests `dunlin pki`: webpki, OpenSSL and GnuTLS judge its certificates, and bad input gets clear errors.
 
-use crate::common::Place;
+use dunlin_tests::place::Place;
 use serde_json::Value;
 
 /// The key types that OpenSSL 3.0 supports.

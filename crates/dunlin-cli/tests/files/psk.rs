@@ -4,8 +4,8 @@
 use std::collections::BTreeSet;
 use std::process::Stdio;
 
-use crate::common::Place;
-use crate::common::peers::Server;
+use crate::peers::Server;
+use dunlin_tests::place::Place;
 use serde_json::Value;
 
 const KEY: &str = "000102030405060708090a0b0c0d0e0f";
@@ -198,10 +198,10 @@ fn a_server_with_keys_from_a_pipe_refuses_revoked_ones() {
     place.dunlin("psk convert keys.toml client.toml");
     place.dunlin("psk revoke keys.toml a --reason lost");
     let mut command = place.command("server --accept 0 --echo --psk-file -");
-    let mut process = crate::common::peers::Running::start(&mut command);
+    let mut process = crate::peers::Running::start(&mut command);
     process.write(&place.read("keys.toml"));
     drop(process.stdin.take());
-    let port = crate::common::peers::port_in(&process.log_with("listening"));
+    let port = crate::peers::port_in(&process.log_with("listening"));
     let server = Server { process, port, warnings: String::new() };
     server.echo(&place, "--psk-file client.toml --psk-identity b", "hello\n");
     let (_, log) = server.refused(&place, "--psk-file client.toml --psk-identity a");
@@ -391,7 +391,7 @@ fn a_running_server_follows_rotations_and_revocations() {
         let connected = |options: &str| {
             let output = server.echo(&place, options, "hello\n");
             assert!(output.contains("\"base64\":\"aGVsbG8K\""), "{output}");
-            crate::common::peers::json(output.lines().next().unwrap())["resumed"].as_bool().unwrap()
+            crate::peers::json(output.lines().next().unwrap())["resumed"].as_bool().unwrap()
         };
         let rotate = |overlap: &str| {
             json(&place, &format!("psk rotate {file} s --overlap {overlap} --reveal --json"))["new"].clone()

@@ -1,6 +1,6 @@
 //! `dunlin pki verify` gives the verdict of a handshake, whatever certificates and CRLs OpenSSL makes.
 
-use crate::common::Place;
+use dunlin_tests::place::Place;
 
 const P256: &str = "-algorithm EC -pkeyopt ec_paramgen_curve:P-256";
 

@@ -5,9 +5,9 @@
 //! docs/firmware.md.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may fail")]
 
-#[path = "../common/mod.rs"]
-mod common;
 mod identity;
+#[path = "../common/peers.rs"]
+mod peers;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -19,9 +19,9 @@ use std::sync::OnceLock;
 use std::sync::mpsc::RecvTimeoutError;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use common::Place;
-use common::peers::{KEY, PATIENCE, Running, Server, json};
+use dunlin_tests::place::Place;
 use object::{Object, ObjectSection, ObjectSymbol, SectionKind};
+use peers::{KEY, PATIENCE, Running, Server, json};
 use pki_types::pem::PemObject;
 use pki_types::{CertificateDer, PrivateKeyDer};
 use serde_json::Value;

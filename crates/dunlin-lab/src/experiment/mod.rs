@@ -137,7 +137,7 @@ pub fn all() -> &'static [&'static dyn Experiment] {
 pub fn find(name: &str) -> Result<&'static dyn Experiment, Error> {
     let found = all().iter().find(|experiment| experiment.name() == name);
     found.copied().ok_or_else(|| {
-        Error::new("experiment", format_args!("{name} does not exist"), "`dunlin lab list` shows all")
+        Error::new("experiment", format_args!("{name} does not exist"), "`dunlin-lab list` shows all")
     })
 }
 

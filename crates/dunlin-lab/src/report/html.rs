@@ -269,7 +269,7 @@ mod tests {
     }
 
     fn report(experiment: &str, rows: Vec<Row>) -> Report {
-        Report::new(experiment, "dunlin lab run caching".into(), 7, 3, rows)
+        Report::new(experiment, "dunlin-lab run caching".into(), 7, 3, rows)
     }
 
     #[test]
@@ -304,7 +304,7 @@ mod tests {
             "{page}"
         );
         assert!(page.contains("</i>: worse than another stack in the same run."), "{page}");
-        assert!(page.contains("<code>dunlin lab run caching</code>"), "{page}");
+        assert!(page.contains("<code>dunlin-lab run caching</code>"), "{page}");
         assert!(page.contains("<dt>started</dt><dd>2026-11-29T12:00:00Z</dd>"), "{page}");
         assert!(page.contains("<dt>beside</dt><dd>libssl-dev 3.0.19-1, valgrind 1:3.19.0-1</dd>"), "{page}");
         let caching = experiment::find("caching").unwrap();
@@ -335,7 +335,7 @@ mod tests {
     #[test]
     fn runs_of_one_experiment_are_told_apart() {
         let run = |options: &str| {
-            let command = format!("dunlin lab run caching{options}");
+            let command = format!("dunlin-lab run caching{options}");
             Report { command, ..report("caching", vec![row("dunlin", 127, 50.0)]) }
         };
         let runs = [

@@ -241,7 +241,7 @@ mod tests {
     use super::*;
 
     fn report(rows: Vec<Row>) -> Report {
-        Report::new("caching", "dunlin lab run caching".into(), 7, 3, rows)
+        Report::new("caching", "dunlin-lab run caching".into(), 7, 3, rows)
     }
 
     #[test]
@@ -256,7 +256,7 @@ mod tests {
         assert_eq!(json["experiment"], "caching");
         assert_eq!(
             (&json["command"], &json["seed"], &json["runs"]),
-            (&json!("dunlin lab run caching"), &json!(7), &json!(3))
+            (&json!("dunlin-lab run caching"), &json!(7), &json!(3))
         );
         assert_eq!(json["version"], env!("CARGO_PKG_VERSION"));
         assert!(json["machine"]["cores"].as_u64() > Some(0));

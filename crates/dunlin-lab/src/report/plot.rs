@@ -547,7 +547,7 @@ mod tests {
             (" --json lab/--quick.json", 3, "medians of 3 runs"),
             (" --runs 3 --quick", 3, "medians of 3 quick runs"),
         ] {
-            let command = format!("dunlin lab run link{options}");
+            let command = format!("dunlin-lab run link{options}");
             let plot = plots(&Report::new("link", command, 1, runs, vec![row()])).into_string();
             assert!(plot.contains(&format!("<span>{told}</span>")), "{plot}");
         }

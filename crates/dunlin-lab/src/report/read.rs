@@ -21,12 +21,12 @@ const MAX_TEXT: usize = 4096;
 const MAX_NUMBER: f64 = 1e15;
 
 impl Report {
-    /// Reads the output of `dunlin lab run … --json`; `name` is the file's name.
+    /// Reads the output of `dunlin-lab run … --json`; `name` is the file's name.
     ///
     /// # Errors
     /// The file is not JSON, or not a report. The error names the place.
     pub fn read(name: impl Display, json: &[u8]) -> Result<Self, Error> {
-        let failed = |why: String| Error::new(&name, why, "give a file that `dunlin lab run … --json` wrote");
+        let failed = |why: String| Error::new(&name, why, "give a file that `dunlin-lab run … --json` wrote");
         let mut reader = serde_json::Deserializer::from_slice(json);
         let report = serde_path_to_error::deserialize(&mut reader).map_err(|error| {
             let (path, error) = (error.path().to_string(), error.inner());
@@ -216,7 +216,7 @@ mod tests {
             Row::new().with("stack", "wolfssl").figure("client_us", &[-0.25]),
         ];
         let packages = [("libssl-dev".to_owned(), "3.0.19-1".to_owned())].into();
-        Report { packages, ..Report::new("caching", "dunlin lab run caching".into(), 7, 2, rows) }
+        Report { packages, ..Report::new("caching", "dunlin-lab run caching".into(), 7, 2, rows) }
     }
 
     #[test]

@@ -5,19 +5,16 @@
 use std::time::{Duration, Instant};
 
 use dunlin_lab::Error;
+use dunlin_tests::place::has_root;
 
 /// A limit that no step of a test reaches unless it has failed.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Returns the made value, or none if this user lacks the privileges, with the reason in the output. CI runs
-/// as root and tests everything.
+/// Returns the made value. If this user lacks the privileges, there is none, and the test fails or ends early.
 pub(crate) fn privileged<T>(made: Result<T, Error>) -> Option<T> {
     match made {
         Ok(made) => Some(made),
-        Err(error) if error.why().contains("needs root") && !nix::unistd::geteuid().is_root() => {
-            eprintln!("not tested here: {error}");
-            None
-        }
+        Err(error) if error.why().contains("needs root") && !has_root() => None,
         Err(error) => panic!("{error}"),
     }
 }

@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 
 use clap::Args as ClapArgs;
 use dunlin::crypto::CryptoProvider;
+use dunlin_command::error::Error;
+use dunlin_command::files::{self, Access, Existing};
 use dunlin_identity::key::PublicKey;
 use dunlin_identity::method::directory::{DOCUMENT, OPERATIONS};
 use dunlin_identity::method::dunlin::{Operation, OperationError, State};
@@ -17,8 +19,6 @@ use super::create::{MethodName, New, write_document};
 use super::publish::publish;
 use crate::commands::vc::reissue;
 use crate::did::{self, Own, key_file};
-use crate::error::Error;
-use crate::files::{self, Access, Existing};
 use crate::registry::AccessOptions;
 use crate::tls::lists;
 

@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args as ClapArgs, ValueEnum};
 use dunlin::crypto::CryptoProvider;
+use dunlin_command::error::Error;
+use dunlin_command::files::{self, Access, Existing};
 use dunlin_identity::key::PublicKey;
 use dunlin_identity::method::directory::{DOCUMENT, OPERATIONS, RECOVERY};
 use dunlin_identity::method::dunlin::{Operation, first_document};
@@ -16,8 +18,6 @@ use dunlin_pki::{KeyPair, KeyType};
 
 use super::publish;
 use crate::did::{key_file, key_files, key_of};
-use crate::error::Error;
-use crate::files::{self, Access, Existing};
 use crate::registry::AccessOptions;
 use crate::tls::lists;
 

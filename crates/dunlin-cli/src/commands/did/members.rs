@@ -4,11 +4,11 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use clap::Args as ClapArgs;
+use dunlin_command::error::Error;
+use dunlin_command::files::{self, Access, Existing};
 use dunlin_identity::Members as List;
 
 use crate::did;
-use crate::error::Error;
-use crate::files::{self, Access, Existing};
 use crate::tls::lists;
 
 /// Print the root over the DIDs on a list, a line for --peers, and write the proof of each.

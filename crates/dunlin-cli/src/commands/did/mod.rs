@@ -11,13 +11,13 @@ use std::sync::Arc;
 
 use clap::{Args as ClapArgs, Subcommand};
 use dunlin::crypto::CryptoProvider;
+use dunlin_command::error::{Error, warn};
 use dunlin_identity::method::directory::DOCUMENT;
 use dunlin_identity::method::dunlin::{State, check_first_document};
 use dunlin_identity::{DidDocument, Sha256Hash};
 use dunlin_registry::lookup::WebDocuments;
 
 use crate::did;
-use crate::error::{Error, warn};
 use crate::registry::{AccessOptions, block_on, failed};
 use crate::tls::lists;
 

@@ -5,12 +5,12 @@ use std::path::{Path, PathBuf};
 
 use clap::Args as ClapArgs;
 use dunlin::crypto::CryptoProvider;
+use dunlin_command::error::Error;
 use dunlin_identity::method::dunlin::{Operation, State};
 use dunlin_identity::transparency::StapleError;
 use dunlin_registry::client::{ClientError, RegistryClient};
 
 use crate::did;
-use crate::error::Error;
 use crate::registry::{AccessOptions, block_on, failed};
 use crate::tls::lists;
 

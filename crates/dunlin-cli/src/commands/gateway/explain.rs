@@ -12,6 +12,9 @@ use dunlin::ClientHelloInfo;
 use dunlin::auth::Psk;
 use dunlin::crypto::HashAlgorithm;
 use dunlin::wire::ProtocolVersion;
+use dunlin_command::error::{Error, printable, warn};
+use dunlin_command::faults::told;
+use dunlin_command::files;
 use dunlin_explain::Error as CaptureError;
 use dunlin_gateway::config::{ListenerConfig, TransportKind};
 use dunlin_gateway::policy::{
@@ -19,10 +22,6 @@ use dunlin_gateway::policy::{
 };
 use dunlin_gateway::{Config, RouteReport};
 use serde::Serialize;
-
-use super::told;
-use crate::error::{Error, printable, warn};
-use crate::files;
 
 const EXAMPLES: &str = "\
 Examples:

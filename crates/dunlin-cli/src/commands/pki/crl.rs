@@ -5,12 +5,12 @@ use std::path::PathBuf;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args as ClapArgs, value_parser};
+use dunlin_command::error::{Error, printable};
+use dunlin_command::files::{self, Access, Existing};
 use dunlin_pki::{CrlSpec, RevocationReason, Validity, format_time, revocation_list_to_pem};
 use pki_types::CertificateRevocationListDer;
 
 use super::make::Issuer;
-use crate::error::{Error, printable};
-use crate::files::{self, Access, Existing};
 
 /// Revoke certificates: make or renew an authority's CRL (certificate revocation list).
 ///

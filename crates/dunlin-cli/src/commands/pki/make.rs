@@ -7,14 +7,13 @@ use std::time::SystemTime;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args as ClapArgs, value_parser};
+use dunlin_command::error::{Error, printable};
+use dunlin_command::files::{self, Access, Existing};
 use dunlin_pki::{
     AltName, Authority, CaSpec, Form, KeyPair, KeyType, LeafSpec, Purpose, Subject, Tree, TreeSpec, Validity,
     certificates_to_pem, parse_time,
 };
 use pki_types::CertificateDer;
-
-use crate::error::{Error, printable};
-use crate::files::{self, Access, Existing};
 
 /// How many days certificates are valid by default.
 const ROOT_DAYS: u32 = 3650;

@@ -8,8 +8,7 @@ mod verify;
 use std::io::Write;
 
 use clap::{Args as ClapArgs, Subcommand};
-
-use crate::error::Error;
+use dunlin_command::error::Error;
 
 const EXAMPLES: &str = "\
 Examples:

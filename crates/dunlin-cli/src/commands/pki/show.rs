@@ -4,11 +4,10 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use clap::Args as ClapArgs;
+use dunlin_command::error::{Error, printable};
+use dunlin_command::files;
 use dunlin_pki::{CertificateInfo, Item, PublicKeyInfo, RevocationListInfo, format_time};
 use serde::Serialize;
-
-use crate::error::{Error, printable};
-use crate::files;
 
 /// Show the content of a file: certificates, private keys, public keys, CRLs.
 #[derive(ClapArgs)]

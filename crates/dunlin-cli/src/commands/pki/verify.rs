@@ -9,12 +9,12 @@ use dunlin::auth::X509Trust;
 use dunlin::error::AuthenticationFailure;
 use dunlin::{Now, Side};
 use dunlin_awslc::ALL_SIGNATURES;
+use dunlin_command::error::{Error, reason};
+use dunlin_command::files;
 use dunlin_pki::parse_time;
 use pki_types::ServerName;
 
 use crate::chains::Words;
-use crate::error::{Error, reason};
-use crate::files;
 use crate::tls::crl;
 
 /// Verify that a chain leads to a trusted root.

@@ -5,12 +5,11 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use clap::Args as ClapArgs;
+use dunlin_command::error::Error;
+use dunlin_command::files;
 use dunlin_identity::{Did, TrustList};
 use dunlin_registry::server::{Admission, Limits};
 use dunlin_store::psk::file::Stamp;
-
-use crate::error::Error;
-use crate::files;
 
 /// The DIDs that the registry admits.
 #[derive(ClapArgs)]

@@ -4,11 +4,11 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use clap::Args as ClapArgs;
+use dunlin_command::error::Error;
+use dunlin_command::files::{self, Access, Existing};
 use dunlin_identity::transparency::SignedCheckpoint;
 use dunlin_registry::client::RegistryClient;
 
-use crate::error::Error;
-use crate::files::{self, Access, Existing};
 use crate::registry::{AccessOptions, block_on, failed};
 use crate::tls::lists;
 

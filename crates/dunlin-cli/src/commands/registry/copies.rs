@@ -4,6 +4,8 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use clap::Args as ClapArgs;
+use dunlin_command::error::{Error, count};
+use dunlin_command::files::{self, Access, Existing};
 use dunlin_identity::credential::unsigned;
 use dunlin_identity::transparency::{NoteKey, RegistryTrust, SignedCheckpoint};
 use dunlin_registry::audit::Log;
@@ -11,8 +13,6 @@ use dunlin_registry::{audit as audits, copy};
 
 use super::{Place, failed};
 use crate::did::now_s;
-use crate::error::{Error, count};
-use crate::files::{self, Access, Existing};
 
 /// Replay the whole log of a registry, and compare the database, every root and the given checkpoints with
 /// the result.

@@ -4,13 +4,13 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use clap::Args as ClapArgs;
+use dunlin_command::error::Error;
+use dunlin_command::files::{self, Access, Existing};
 use dunlin_pki::{KeyPair, KeyType};
 use dunlin_registry::{Registry, Settings};
 
 use super::{Place, failed};
 use crate::did::key_of;
-use crate::error::Error;
-use crate::files::{self, Access, Existing};
 
 /// Make a registry with a new key and an empty log, in a new directory, and print its keys.
 #[derive(ClapArgs)]

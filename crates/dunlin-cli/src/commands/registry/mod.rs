@@ -15,12 +15,12 @@ use std::sync::Arc;
 
 use clap::{Args as ClapArgs, Subcommand};
 use dunlin::crypto::{CryptoProvider, SigningKey};
+use dunlin_command::error::Error;
+use dunlin_command::files;
 use dunlin_identity::transparency::{NoteKey, RegistryTrust};
 use dunlin_registry::RegistryError;
 
 use crate::did::signing_key;
-use crate::error::Error;
-use crate::files;
 use crate::registry;
 use crate::tls::lists;
 

@@ -4,14 +4,14 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use clap::Args as ClapArgs;
+use dunlin_command::error::Error;
+use dunlin_command::files::{self, Access, Existing};
 use dunlin_identity::transparency::NoteKey;
 use dunlin_pki::{KeyPair, KeyType};
 use dunlin_registry::Settings;
 
 use super::Place;
 use crate::did::key_of;
-use crate::error::Error;
-use crate::files::{self, Access, Existing};
 
 /// Replace the key of a registry, in two steps.
 ///

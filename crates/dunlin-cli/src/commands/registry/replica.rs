@@ -5,6 +5,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clap::{Args as ClapArgs, Subcommand};
+use dunlin_command::error::Error;
+use dunlin_command::files::{self, Access, Existing};
+use dunlin_command::stop::{self, Stop};
 use dunlin_gateway::config::{LogConfig, LogFormat, LogLevel};
 use dunlin_identity::transparency::{Chain, ChainTrust};
 use dunlin_registry::replica::{Replica, Sockets};
@@ -15,9 +18,6 @@ use super::serve::Listen;
 use super::{Place, failed};
 use crate::commands::program;
 use crate::did::now_s;
-use crate::error::Error;
-use crate::files::{self, Access, Existing};
-use crate::stop::Stop;
 
 /// Run a replica of a registry that several operators share.
 ///
@@ -123,7 +123,7 @@ fn init(args: &Init, out: &mut dyn Write) -> Result<(), Error> {
 }
 
 fn run_replica(args: &Run) -> Result<(), Error> {
-    program::raise_file_limit();
+    stop::raise_file_limit();
     let place = Place::new(&args.dir);
     let (acceptor, database, limits) =
         (args.listen.acceptor(&place)?, place.database(), args.admit.limits()?);

@@ -7,6 +7,8 @@ use std::time::Duration;
 
 use clap::Args as ClapArgs;
 use dunlin::Side;
+use dunlin_command::error::{Error, misuse};
+use dunlin_command::stop::{self, Stop};
 use dunlin_gateway::config::{LogConfig, LogFormat, LogLevel};
 use dunlin_gateway::https;
 use dunlin_identity::transparency::{NoteKey, RegistryTrust};
@@ -20,8 +22,6 @@ use super::admission::Admit;
 use super::{Place, failed};
 use crate::commands::program;
 use crate::commands::server::address;
-use crate::error::{Error, misuse};
-use crate::stop::Stop;
 use crate::tls::identity;
 
 /// How often the registry looks for a checkpoint that witnesses have not seen.
@@ -83,7 +83,7 @@ impl Listen {
 
 /// Runs `dunlin registry serve`.
 pub(super) fn run(args: &Serve) -> Result<(), Error> {
-    program::raise_file_limit();
+    stop::raise_file_limit();
     let place = Place::new(&args.dir);
     let (trust, acceptor) = (place.trust()?, args.listen.acceptor(&place)?);
     let (settings, witnesses) = (settings(&place, &trust)?, witnesses(args, &place)?);

@@ -6,6 +6,9 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use clap::{Args as ClapArgs, Subcommand};
+use dunlin_command::error::{Error, misuse};
+use dunlin_command::files::{self, Access, Existing};
+use dunlin_command::stop::{self, Stop};
 use dunlin_gateway::config::{LogConfig, LogFormat, LogLevel};
 use dunlin_gateway::https::connector;
 use dunlin_identity::transparency::{NoteKeyKind, NoteSigner};
@@ -17,10 +20,7 @@ use super::serve::Listen;
 use super::{Place, failed};
 use crate::commands::program;
 use crate::did::key_of;
-use crate::error::{Error, misuse};
-use crate::files::{self, Access, Existing};
 use crate::registry::trust;
-use crate::stop::Stop;
 use crate::tls::identity;
 
 /// Watch a registry: replay its log, and cosign only what follows from the operations.
@@ -118,7 +118,7 @@ fn init(args: &Init, out: &mut dyn Write) -> Result<(), Error> {
 }
 
 fn run_watch(args: &Run) -> Result<(), Error> {
-    program::raise_file_limit();
+    stop::raise_file_limit();
     let place = Place::new(&args.dir);
     let (acceptor, database, trust) =
         (args.listen.acceptor(&place)?, place.database(), trust(&args.registry_key, &place.provider)?);

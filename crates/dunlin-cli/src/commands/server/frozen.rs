@@ -8,19 +8,19 @@ use std::time::Instant;
 use dunlin::error::Misuse;
 use dunlin::wire::AlertDescription;
 use dunlin::{DtlsConnection, EndpointLimits, PskSource};
+use dunlin_command::error::{Code, Error, Explanation, count};
+use dunlin_command::events::{Connection, Event, Failure, Frozen, Side};
+use dunlin_command::report::Report;
+use dunlin_command::session::DtlsStream;
 use dunlin_registry::lookup;
 use dunlin_tokio::{DtlsAssociation, DtlsEndpoint, Resumed};
 use tokio::net::{TcpListener, UdpSocket};
 
 use super::{Connections, Listener, Server, at, no_ports};
-use crate::error::{Code, Error, Explanation, count};
-use crate::tls::events::{Connection, Event, Failure, Frozen, Side};
 use crate::tls::frozen::Thaw;
 use crate::tls::interfaces;
 use crate::tls::log::Level;
 use crate::tls::reasons::Explainer;
-use crate::tls::report::Report;
-use crate::tls::session::DtlsStream;
 
 impl Server {
     /// Binds a socket to this address, and continues the associations that another process has frozen.

@@ -7,10 +7,9 @@ use std::time::{Duration, Instant};
 
 use dunlin::places::{GivesWay, HandshakeLimit, PlaceLimit, PlaceLimits};
 use dunlin::{Ended, PeerIdentity};
+use dunlin_command::error::{Explanation, count};
 use dunlin_tokio::places::{HandshakePlace, Places, Seated};
 use dunlin_tokio::{AssociationEnded, HandshakeError};
-
-use crate::error::{Explanation, count};
 
 /// The time for which the log has one line about refused clients.
 const PERIOD: Duration = Duration::from_secs(60);

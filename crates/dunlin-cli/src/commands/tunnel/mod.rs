@@ -7,11 +7,12 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use clap::Args as ClapArgs;
+use dunlin_command::error::{Error, count, warn};
+use dunlin_command::faults::told;
 use dunlin_gateway::{Fault, Faults, Tunnel, TunnelConfig};
 
 use self::route::Route;
-use crate::commands::program::{self, told};
-use crate::error::{Error, count, warn};
+use crate::commands::program;
 
 const EXAMPLES: &str = "\
 Examples:

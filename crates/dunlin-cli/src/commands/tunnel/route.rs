@@ -4,10 +4,9 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args as ClapArgs;
+use dunlin_command::error::Error;
+use dunlin_command::faults::told_at;
 use dunlin_gateway::{Fault, Faults};
-
-use crate::commands::program::told_at;
-use crate::error::Error;
 
 const HEADING: &str = "Without a configuration";
 

@@ -4,6 +4,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use clap::Args as ClapArgs;
+use dunlin_command::error::{Error, printable};
 use dunlin_identity::credential::status::StatusError;
 use dunlin_identity::credential::{CredentialError, Form, Verifier};
 use dunlin_identity::encoding::json::Value;
@@ -13,7 +14,6 @@ use serde_json::json;
 
 use super::issue::time_text;
 use crate::did;
-use crate::error::{Error, printable};
 use crate::registry::{self, AccessOptions};
 use crate::tls::lists;
 

@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args as ClapArgs, ValueEnum, value_parser};
 use dunlin::crypto::CryptoProvider;
+use dunlin_command::error::{Error, warn};
+use dunlin_command::files::{self, Access, Existing};
 use dunlin_identity::credential::{CREDENTIALS_V2, Contexts, Form, Issuer, Seconds};
 use dunlin_identity::encoding::json::{self, Value};
 use dunlin_identity::method::web;
@@ -16,8 +18,6 @@ use serde_json::{Map, json};
 
 use super::status::List;
 use crate::did::{self, Own};
-use crate::error::{Error, warn};
-use crate::files::{self, Access, Existing};
 use crate::tls::lists;
 
 /// Issue a credential: a signed statement about a DID.

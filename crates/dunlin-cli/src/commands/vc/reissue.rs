@@ -3,6 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use dunlin::crypto::CryptoProvider;
+use dunlin_command::error::Error;
+use dunlin_command::files::{self, Access, Existing};
 use dunlin_identity::Did;
 use dunlin_identity::credential::status::StatusEntry;
 use dunlin_identity::credential::{Form, Verifier};
@@ -11,8 +13,6 @@ use dunlin_identity::encoding::json::Value;
 use super::issue::{sign, time_text};
 use super::status::{List, lists_of};
 use crate::did::{self, Own};
-use crate::error::Error;
-use crate::files::{self, Access, Existing};
 
 /// A valid credential about the old DID, and its issuer.
 pub(crate) struct Reissue {

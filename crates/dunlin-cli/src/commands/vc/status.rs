@@ -6,14 +6,14 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args as ClapArgs, value_parser};
 use dunlin::crypto::CryptoProvider;
+use dunlin_command::error::{Error, count};
+use dunlin_command::files::{self, Access, Existing};
 use dunlin_identity::Relationship;
 use dunlin_identity::credential::status::{Bitstring, StatusEntry, StatusLists, StatusPurpose};
 use dunlin_identity::credential::{Contexts, CredentialError, Issuer, Seconds};
 
 use super::issue::time_text;
 use crate::did::{self, Own};
-use crate::error::{Error, count};
-use crate::files::{self, Access, Existing};
 use crate::tls::lists;
 
 /// For how many days a status list is valid, unless the issuer says otherwise.

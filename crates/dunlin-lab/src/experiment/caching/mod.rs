@@ -457,7 +457,7 @@ impl Measured for OnSockets {
 /// A word is unknown, a file has other contents, or a handshake failed.
 pub fn measured(words: &[String; 4], files: &[OsString; 6]) -> Result<(), Error> {
     let [task, protocol, credential, mode] = words;
-    let unknown = || Error::new("lab measured", "unknown words", "this is for the lab itself");
+    let unknown = || Error::new("measured", "unknown words", "this is for the lab itself");
     let keys = Files::read(Credential::named(credential).ok_or_else(unknown)?, files)?;
     let case = Case::named(protocol, mode, &keys).ok_or_else(unknown)?;
     match &**task {

@@ -38,7 +38,7 @@ impl Task {
         let files = [Files::new(client, server)?, Files::new(server, client)?];
         let mut command = Command::new(PROGRAM);
         command.args(options).arg(std::env::current_exe().map_err(failed)?);
-        command.args(["lab", "measured", name]).args(case.words()).args(files.iter().flat_map(Files::paths));
+        command.args(["measured", name]).args(case.words()).args(files.iter().flat_map(Files::paths));
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
         Ok(Self { command, _files: files })
     }

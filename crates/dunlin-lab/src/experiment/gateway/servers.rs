@@ -61,7 +61,11 @@ impl Stack {
             false => Err(self.failed(format_args!("{path} does not exist"))),
         };
         match self {
-            Self::Dunlin => std::env::current_exe().map_err(|error| self.failed(error)),
+            Self::Dunlin => {
+                // The product is installed beside this program.
+                let beside = std::env::current_exe().map_err(|error| self.failed(error))?;
+                of(&beside.with_file_name("dunlin").to_string_lossy())
+            }
             Self::Stunnel => of("/usr/bin/stunnel4"),
             Self::Haproxy => of("/usr/sbin/haproxy"),
             Self::Nginx => of(STREAM_MODULE).and_then(|_| of("/usr/sbin/nginx")),
@@ -70,7 +74,7 @@ impl Stack {
 
     fn failed(self, why: impl Display) -> Error {
         let advice = match self {
-            Self::Dunlin => "run it again; if it stays, this is a fault in dunlin".to_owned(),
+            Self::Dunlin => "install the package dunlin, or `cargo build --release -p dunlin-cli`".to_owned(),
             _ => format!("install it to have it measured: apt-get install {}", self.packages()),
         };
         Error::new(self.name(), why, advice)

@@ -9,9 +9,9 @@ use super::apache::Apache;
 use super::case::{Aes, Case, SIZES};
 use super::{Ends, Foreign, Place, Start, tls};
 use crate::Error;
-use crate::caller::give_file;
 use crate::capture::{Capture, Frame, save_pcap};
 use crate::net::Pair;
+use dunlin_command::caller::give_file;
 
 /// The time in which the last frame must pass.
 const PATIENCE: Duration = Duration::from_secs(10);

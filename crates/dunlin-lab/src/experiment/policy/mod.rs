@@ -393,7 +393,7 @@ fn this_program(words: Vec<OsString>, tool: Option<(&str, &[OsString])>) -> Resu
         }
         None => Command::new(program),
     };
-    command.args(["lab", "upload"]).args(words);
+    command.arg("upload").args(words);
     Ok(command)
 }
 

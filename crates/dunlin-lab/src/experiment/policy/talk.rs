@@ -118,7 +118,7 @@ pub(super) fn keep_on_core(name: &'static str, id: u32, side: Side) -> Result<()
 }
 
 pub(super) fn failed(name: &str, why: impl std::fmt::Display) -> Error {
-    Error::new(name, why, "run it again; `dunlin lab run policy` leaves out a missing Apache")
+    Error::new(name, why, "run it again; `dunlin-lab run policy` leaves out a missing Apache")
 }
 
 #[cfg(test)]
