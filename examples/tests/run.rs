@@ -3,6 +3,9 @@
 
 use std::process::Command;
 
+use dunlin_examples::DemoFiles;
+use dunlin_tests::peer::Process;
+
 /// The standard output of the program at `path`, which must succeed.
 fn run(path: &str) -> String {
     let output = Command::new(path).output().unwrap();
@@ -22,6 +25,22 @@ fn mutual_tls_authenticates_both_sides() {
     ] {
         assert!(output.lines().any(|l| l == line), "no line {line:?} in {output}");
     }
+}
+
+#[test]
+fn the_client_of_the_tutorial_gets_an_answer_of_its_server() {
+    let files = DemoFiles::new().unwrap();
+    let directory = files.path("").to_str().unwrap().to_owned();
+    let mut server = Process::client(env!("CARGO_BIN_EXE_tls_server"), &[&directory, "127.0.0.1:0"]);
+    let said = server.output_until("address", |output| output.contains(&b'\n')).to_vec();
+    let address =
+        String::from_utf8(said).unwrap().trim_end().strip_prefix("listening on ").unwrap().to_owned();
+    let output =
+        Command::new(env!("CARGO_BIN_EXE_tls_client")).args([&directory, &address]).output().unwrap();
+    let printed = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && printed.ends_with("the answer is HELLO\n"), "{output:?}");
+    let name = b"the client is X.509 CN=device-1\n";
+    server.output_until("identity", |output| output.windows(name.len()).any(|part| part == name));
 }
 
 /// The whole handshake takes fewer bytes than certificates alone would.

@@ -1,6 +1,6 @@
 """A web application behind the gateway. It greets each client by the identity that the client has proven.
 
-It listens on loopback only: everyone who reaches its port could send the gateway's headers. Usage: app.py [PORT]
+It listens on loopback only: any client that reaches its port could send the gateway's headers. Usage: app.py [PORT]
 """
 
 import sys

@@ -18,7 +18,7 @@ Examples:
   dunlin gateway -c gateway.toml --check
   dunlin gateway -c /etc/dunlin/gateway.d
 
-The smallest configuration ends TLS in front of a server on port 1883:
+The smallest configuration terminates TLS in front of a server on port 1883:
 
   [[listener]]
   listen = \"0.0.0.0:8883\"
@@ -40,7 +40,7 @@ such signal ends them at once.
 
 Exit status: 0 success, 1 failure, 2 wrong use.";
 
-/// End TLS in front of existing servers, such as MQTT brokers and web applications.
+/// Terminate TLS in front of existing servers, such as MQTT brokers and web applications.
 #[derive(ClapArgs)]
 #[command(after_help = EXAMPLES, args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub(crate) struct Args {
