@@ -19,9 +19,8 @@ use alloc::vec::Vec;
 use core::time::Duration;
 
 use super::Datagram;
-use super::path::CHALLENGES;
 use super::receive::Heard;
-use super::routability::{Cookie, PathMessage};
+use super::routability::{CHALLENGES, Cookie, PathMessage};
 use crate::address::{Local, Path, PathChange};
 use crate::error::{Error, Misuse};
 use crate::flight::RecordNumber;
