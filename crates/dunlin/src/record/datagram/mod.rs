@@ -6,7 +6,7 @@
 //! * [`copies`]: the copies that a server sends to a client with several interfaces.
 //! * [`freeze`]: the state of an association that continues elsewhere.
 //! * [`hello`]: recognises a ClientHello in a datagram, for an endpoint with many connections.
-//! * [`homes`]: a client's several interfaces.
+//! * [`interfaces`]: a client's several interfaces.
 //! * [`path`] and [`routability`]: the check of a peer's new address (RFC 9853).
 //! * [`ports`]: associations with a port of their own at the server.
 //! * [`replay`]: detection of replayed records.
@@ -23,7 +23,7 @@ mod freeze;
 mod header12;
 mod header13;
 mod hello;
-mod homes;
+mod interfaces;
 mod path;
 #[cfg_attr(not(feature = "association-ports"), path = "no_ports.rs")]
 mod ports;
@@ -62,7 +62,7 @@ pub(crate) use header13::Header;
 pub(crate) use hello::Hello;
 #[cfg(feature = "association-ports")]
 pub(crate) use hello::server_hello;
-use homes::Homes;
+use interfaces::Interfaces;
 pub use path::PathChecks;
 use path::Paths;
 use ports::Ports;
@@ -159,7 +159,7 @@ pub struct Datagram {
     side: Side,
     paths: Paths,
     /// The interfaces of a client that uses several.
-    homes: Option<Box<Homes>>,
+    interfaces: Option<Box<Interfaces>>,
     ports: Ports,
     /// The peer's address has changed, and the connection does not know it yet.
     has_moved: bool,
@@ -213,7 +213,7 @@ impl Datagram {
         Self {
             side,
             paths: Paths::new(side, path.without_flow(), migration),
-            homes: multihoming.map(|settings| Box::new(Homes::new(settings, path.local))),
+            interfaces: multihoming.map(|settings| Box::new(Interfaces::new(settings, path.local))),
             ports: Ports::new(side, port_scheme),
             has_moved: false,
             receiver: Receiver::new(is_unforgeable),

@@ -474,13 +474,21 @@ impl Datagram {
                 if of_path.is_some() {
                     self.sender.ids.keep(path.peer);
                 }
-                let is_used = self.homes.as_ref().is_some_and(|homes| homes.sends_copies_over(path.local));
+                let is_used = self
+                    .interfaces
+                    .as_ref()
+                    .is_some_and(|interfaces| interfaces.sends_copies_over(path.local));
                 let answer = match is_used {
                     true => PathMessage::Response(cookie),
                     false => self.paths.answer(path, cookie),
                 };
                 let is_left = matches!(answer, PathMessage::Drop(_));
-                let id = match self.homes.as_ref().filter(|_| is_left).map(|homes| homes.id(path.local)) {
+                let id = match self
+                    .interfaces
+                    .as_ref()
+                    .filter(|_| is_left)
+                    .map(|interfaces| interfaces.id(path.local))
+                {
                     Some(Err(_)) => return Ok(()),
                     Some(Ok(id)) => id.map(<[u8]>::to_vec),
                     None => of_path,
@@ -503,8 +511,8 @@ impl Datagram {
             self.has_moved = true;
             // RFC 9147 §9: another ID on another path, so that observers cannot link the two.
             self.sender.ids.move_to(self.paths.present().peer);
-            if let Some(homes) = &mut self.homes {
-                homes.peer_moved();
+            if let Some(interfaces) = &mut self.interfaces {
+                interfaces.peer_moved();
             }
         }
         if let Some((path, message)) = challenge {

@@ -180,7 +180,7 @@ impl Datagram {
         Some(Self {
             side: self.side,
             paths: self.paths.again()?,
-            homes: self.homes.clone(),
+            interfaces: self.interfaces.clone(),
             ports: self.ports,
             has_moved: false,
             receiver: self.receiver.again()?,
