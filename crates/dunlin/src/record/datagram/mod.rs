@@ -11,7 +11,7 @@
 //! * [`ports`]: associations with a port of their own at the server.
 //! * [`replay`]: detection of replayed records.
 //! * [`receive`] and [`send`]: the two directions, which use [`crate::flight`] for messages.
-//! * [`spent`]: the write keys that a client must not use again.
+//! * [`retired_keys`]: the write keys that a client must not use again.
 //! * [`transport`]: what the handshake and the connection ask of all transports.
 
 mod ciphertext12;
@@ -29,12 +29,12 @@ mod path;
 mod ports;
 mod receive;
 mod replay;
+#[cfg(feature = "association-ports")]
+mod retired_keys;
 mod routability;
 mod sealing;
 mod seldom;
 mod send;
-#[cfg(feature = "association-ports")]
-mod spent;
 mod transport;
 
 use alloc::boxed::Box;
@@ -68,9 +68,9 @@ use path::Paths;
 use ports::Ports;
 pub(crate) use ports::{Claim, PoolPort};
 use receive::Receiver;
-use send::{Output, Sender};
 #[cfg(feature = "association-ports")]
-pub(crate) use spent::MAX_SPENT_KEYS;
+pub(crate) use retired_keys::MAX_RETIRED_KEYS;
+use send::{Output, Sender};
 
 /// The connection ID in the first record of a datagram, if this record has one. It is the receiver's, whose
 /// IDs have `len` bytes: a record does not say how long its ID is. Anyone can have sent the datagram.
