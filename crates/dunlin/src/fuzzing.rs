@@ -100,41 +100,10 @@ pub struct Rewritten {
 /// # Errors
 /// `bytes` do not parse.
 pub fn rewrite(codec: Codec, bytes: &[u8]) -> Result<Rewritten, Error> {
-    let body = |message: Vec<u8>| message.get(HEADER_LEN..).unwrap_or_default().to_vec();
     let exact = |bytes| Rewritten { bytes, is_exact: true };
     Ok(match codec {
-        Codec::ClientHello(transport) => {
-            let protocol = Protocol::newest(transport);
-            let message = encode(HandshakeType::CLIENT_HELLO, |w| w.put(bytes))?;
-            let hello = ClientHello::read(Message::new(HandshakeType::CLIENT_HELLO, message), protocol)?;
-            let extensions = rewrite_extensions(&hello.extensions(), Context::ClientHello)?;
-            let suites = &hello.cipher_suites;
-            let written = ClientHello::write(
-                protocol,
-                &hello.random,
-                hello.session_id(),
-                hello.legacy_cookie(),
-                suites,
-                &extensions,
-            )?;
-            let is_exact = hello.legacy_version == protocol.legacy_version()
-                && hello.compression_methods() == [0]
-                && !hello.extensions().types().any(|typ| LOSSY.contains(&typ))
-                // RFC 5246 §7.4.1.2: before TLS 1.3, a ClientHello could omit the extensions.
-                && hello.extensions().types().next().is_some();
-            Rewritten { bytes: body(written), is_exact }
-        }
-        Codec::ServerHello(transport) => {
-            let protocol = Protocol::newest(transport);
-            let hello = ServerHello::read(bytes)?;
-            let context = if hello.is_retry() { Context::HelloRetryRequest } else { Context::ServerHello };
-            let extensions = rewrite_extensions(&hello.extensions, context)?;
-            let ServerHello { random, session_id, cipher_suite, .. } = &hello;
-            let written = ServerHello::write(protocol, random, session_id, *cipher_suite, &extensions)?;
-            let is_exact = hello.legacy_version == protocol.legacy_version()
-                && hello.extensions.types().next().is_some();
-            Rewritten { bytes: body(written), is_exact }
-        }
+        Codec::ClientHello(transport) => rewrite_client_hello(transport, bytes)?,
+        Codec::ServerHello(transport) => rewrite_server_hello(transport, bytes)?,
         Codec::EncryptedExtensions => {
             let extensions = encrypted_extensions::read(bytes)?;
             let extensions = rewrite_extensions(&extensions, Context::EncryptedExtensions)?;
@@ -207,6 +176,45 @@ pub fn rewrite(codec: Codec, bytes: &[u8]) -> Result<Rewritten, Error> {
             Rewritten { bytes, is_exact: !is_lossy }
         }
     })
+}
+
+/// The body of a message.
+fn body(message: Vec<u8>) -> Vec<u8> {
+    message.get(HEADER_LEN..).unwrap_or_default().to_vec()
+}
+
+fn rewrite_client_hello(transport: TransportKind, bytes: &[u8]) -> Result<Rewritten, Error> {
+    let protocol = Protocol::newest(transport);
+    let message = encode(HandshakeType::CLIENT_HELLO, |w| w.put(bytes))?;
+    let hello = ClientHello::read(Message::new(HandshakeType::CLIENT_HELLO, message), protocol)?;
+    let extensions = rewrite_extensions(&hello.extensions(), Context::ClientHello)?;
+    let suites = &hello.cipher_suites;
+    let written = ClientHello::write(
+        protocol,
+        &hello.random,
+        hello.session_id(),
+        hello.legacy_cookie(),
+        suites,
+        &extensions,
+    )?;
+    let is_exact = hello.legacy_version == protocol.legacy_version()
+        && hello.compression_methods() == [0]
+        && !hello.extensions().types().any(|typ| LOSSY.contains(&typ))
+        // RFC 5246 §7.4.1.2: before TLS 1.3, a ClientHello could omit the extensions.
+        && hello.extensions().types().next().is_some();
+    Ok(Rewritten { bytes: body(written), is_exact })
+}
+
+fn rewrite_server_hello(transport: TransportKind, bytes: &[u8]) -> Result<Rewritten, Error> {
+    let protocol = Protocol::newest(transport);
+    let hello = ServerHello::read(bytes)?;
+    let context = if hello.is_retry() { Context::HelloRetryRequest } else { Context::ServerHello };
+    let extensions = rewrite_extensions(&hello.extensions, context)?;
+    let ServerHello { random, session_id, cipher_suite, .. } = &hello;
+    let written = ServerHello::write(protocol, random, session_id, *cipher_suite, &extensions)?;
+    let is_exact =
+        hello.legacy_version == protocol.legacy_version() && hello.extensions.types().next().is_some();
+    Ok(Rewritten { bytes: body(written), is_exact })
 }
 
 fn rewrite_extensions(extensions: &Extensions<'_>, context: Context) -> Result<ExtensionsWriter, Error> {

@@ -18,178 +18,227 @@ pub(super) fn broken(profile: &ProfileSettings, why: String) -> Error {
     Misuse::Config(format!("profile {}: {why}", profile.name)).into()
 }
 
+/// A rule. Returns the fault of a profile that breaks it.
+type Rule = fn(&ProfileSettings) -> Option<String>;
+
+/// The rules, in the order in which faults are reported.
+static RULES: &[Rule] = &[
+    has_suites,
+    has_no_private_group_in_tls13,
+    protects,
+    repeats_no_algorithm,
+    has_psk_modes,
+    combines_psks_with_certificates,
+    knows_psk_modes,
+    verifies_signatures,
+    resolves_identifiers,
+    carries_identifiers,
+    trusts_peer_types,
+    has_usable_credentials,
+    refers_to_certificates,
+    repeats_no_compression,
+    has_valid_lengths,
+    has_valid_authorities,
+    renews_keys,
+];
+
+/// Checks a profile against all rules.
 pub(super) fn check(profile: &ProfileSettings) -> Result<(), Error> {
-    let fail = |why: String| Err(broken(profile, why));
-    let tls12 = profile.tls12.as_ref().map_or(&[][..], |tls12| &tls12.suites);
-    if profile.cipher_suites.is_empty() && tls12.is_empty() {
-        return fail("it has no cipher suite".into());
+    match RULES.iter().find_map(|rule| rule(profile)) {
+        Some(why) => Err(broken(profile, why)),
+        None => Ok(()),
     }
+}
+
+fn tls12_suites(profile: &ProfileSettings) -> &[&'static Tls12CipherSuite] {
+    profile.tls12.as_ref().map_or(&[][..], |tls12| &tls12.suites)
+}
+
+fn has_suites(profile: &ProfileSettings) -> Option<String> {
+    let has_none = profile.cipher_suites.is_empty() && tls12_suites(profile).is_empty();
+    has_none.then(|| "it has no cipher suite".into())
+}
+
+fn has_no_private_group_in_tls13(profile: &ProfileSettings) -> Option<String> {
     let of_lab = profile.groups.iter().find(|group| group.name().is_private_field());
-    if let Some(group) = of_lab.filter(|_| profile.has_tls13() || profile.tls12.is_none()) {
-        return fail(format!("the group {} is for TLS 1.2 alone", group.name()));
+    let group = of_lab.filter(|_| profile.has_tls13() || profile.tls12.is_none())?;
+    Some(format!("the group {} is for TLS 1.2 alone", group.name()))
+}
+
+fn protects(profile: &ProfileSettings) -> Option<String> {
+    if profile.tls12.as_ref().is_some_and(|tls12| tls12.legacy_lab) {
+        return None;
     }
-    if !profile.tls12.as_ref().is_some_and(|tls12| tls12.legacy_lab)
-        && let Some(what) = legacy(profile)
-    {
-        return fail(format!(
-            "{what} protects nothing and is for the laboratory only: allow it there with danger_legacy_lab"
-        ));
+    let what = legacy(profile)?;
+    Some(format!(
+        "{what} protects nothing and is for the laboratory only: allow it there with danger_legacy_lab"
+    ))
+}
+
+fn repeats_no_algorithm(profile: &ProfileSettings) -> Option<String> {
+    let suites = profile.cipher_suites.iter().map(|s| s.id);
+    if repeats(suites) || repeats(tls12_suites(profile).iter().map(|s| s.id)) {
+        return Some("a cipher suite stands twice".into());
     }
-    if repeats(profile.cipher_suites.iter().map(|s| s.id)) || repeats(tls12.iter().map(|s| s.id)) {
-        return fail("a cipher suite stands twice".into());
-    }
-    if repeats(profile.groups.iter().map(|g| g.name())) {
-        return fail("a group stands twice".into());
-    }
+    repeats(profile.groups.iter().map(|g| g.name())).then(|| "a group stands twice".into())
+}
+
+fn has_psk_modes(profile: &ProfileSettings) -> Option<String> {
     if profile.psk_modes.is_empty() {
-        return fail(
-            "it has no PSK key exchange mode: leave the default, psk_dhe_ke, where no PSK is used".into(),
-        );
+        let why = "it has no PSK key exchange mode: leave the default, psk_dhe_ke, where no PSK is used";
+        return Some(why.into());
     }
     let psk_alone = profile.psk_modes == [PskKeyExchangeMode::PSK_KE];
-    if profile.groups.is_empty() && !psk_alone && profile.has_tls13() {
-        return fail(
-            "without groups only psk_ke is possible: add a group, or set the PSK modes to psk_ke".into(),
-        );
-    }
-    if profile.tls_cert_with_extern_psk {
-        // RFC 8773 §4, §5.1: TLS 1.3 with (EC)DHE, and certificates that authenticate.
-        if !profile.has_tls13() || !profile.allows_mode(PskKeyExchangeMode::PSK_DHE_KE) {
-            return fail(
-                "a PSK beside certificates needs a suite of TLS 1.3 and the PSK mode psk_dhe_ke".into(),
-            );
+    let lacks_groups = profile.groups.is_empty() && !psk_alone && profile.has_tls13();
+    lacks_groups
+        .then(|| "without groups only psk_ke is possible: add a group, or set the PSK modes to psk_ke".into())
+}
+
+/// RFC 8773 §4, §5.1: TLS 1.3 with (EC)DHE, and certificates that authenticate.
+fn combines_psks_with_certificates(profile: &ProfileSettings) -> Option<String> {
+    let why = match profile.tls_cert_with_extern_psk {
+        false => return None,
+        true if !profile.has_tls13() || !profile.allows_mode(PskKeyExchangeMode::PSK_DHE_KE) => {
+            "a PSK beside certificates needs a suite of TLS 1.3 and the PSK mode psk_dhe_ke"
         }
-        if profile.trust.is_empty() && profile.credentials.is_empty() {
-            return fail("a PSK beside certificates needs trust or a credential".into());
+        true if profile.trust.is_empty() && profile.credentials.is_empty() => {
+            "a PSK beside certificates needs trust or a credential"
         }
-        if profile.extern_psk_required && profile.tls12.is_some() {
-            return fail(
-                "TLS 1.2 has no PSK beside certificates: remove its suites, or do not require one".into(),
-            );
+        true if profile.extern_psk_required && profile.tls12.is_some() => {
+            "TLS 1.2 has no PSK beside certificates: remove its suites, or do not require one"
         }
-    }
+        true => return None,
+    };
+    Some(why.into())
+}
+
+fn knows_psk_modes(profile: &ProfileSettings) -> Option<String> {
     let modes = [PskKeyExchangeMode::PSK_KE, PskKeyExchangeMode::PSK_DHE_KE];
-    if let Some(mode) = profile.psk_modes.iter().find(|mode| !modes.contains(mode)) {
-        return fail(format!("the PSK key exchange mode {mode} is unknown"));
-    }
+    let mode = profile.psk_modes.iter().find(|mode| !modes.contains(mode))?;
+    Some(format!("the PSK key exchange mode {mode} is unknown"))
+}
+
+fn verifies_signatures(profile: &ProfileSettings) -> Option<String> {
     let for_chains = profile.certificate_signature_schemes.as_deref();
     if for_chains.is_some_and(<[_]>::is_empty) {
-        return fail("its list of signature schemes for certificates is empty: leave it out".into());
+        return Some("its list of signature schemes for certificates is empty: leave it out".into());
     }
-    for scheme in profile.signature_schemes.iter().chain(for_chains.unwrap_or_default()) {
-        if profile.provider.signatures.for_scheme(*scheme).is_empty() {
-            return fail(format!("the provider {} cannot verify {scheme}", profile.provider.name));
-        }
+    let lacks = |scheme: &&SignatureScheme| profile.provider.signatures.for_scheme(**scheme).is_empty();
+    if let Some(scheme) = profile.signature_schemes.iter().chain(for_chains.unwrap_or_default()).find(lacks) {
+        return Some(format!("the provider {} cannot verify {scheme}", profile.provider.name));
     }
     // TLS 1.2 also allows RSA PKCS#1 v1.5.
     let for_clients_alone = |s: &SignatureScheme| *s == SignatureScheme::RSA_PKCS1_SHA256_LEGACY;
     let signs = |s: &SignatureScheme| s.signs_for_servers() || !profile.has_tls13() && !for_clients_alone(s);
-    if !profile.trust.is_empty() && !profile.signature_schemes.iter().any(signs) {
-        return fail("it trusts certificates or keys but verifies no signature scheme of handshakes".into());
-    }
-    for verifier in profile.trust.iter() {
+    let verifies_none = !profile.trust.is_empty() && !profile.signature_schemes.iter().any(signs);
+    verifies_none
+        .then(|| "it trusts certificates or keys but verifies no signature scheme of handshakes".into())
+}
+
+fn resolves_identifiers(profile: &ProfileSettings) -> Option<String> {
+    profile.trust.iter().find_map(|verifier| {
         if let Err(why) = verifier.check() {
-            return fail(why.into());
+            return Some(why.into());
         }
         let typ = verifier.certificate_type();
         if !typ.is_self_sovereign() {
-            continue;
+            return None;
         }
         let methods = verifier.did_methods();
         if methods.is_empty() {
-            return fail(format!("the verifier of the type {typ} resolves no method of identifiers"));
+            return Some(format!("the verifier of the type {typ} resolves no method of identifiers"));
         }
-        if profile.ssi.is_on() && !methods.iter().any(|method| method.to_byte().is_some()) {
-            return fail(format!(
-                "no method of the verifier of the type {typ} has a number in ssi_parameters"
-            ));
-        }
-    }
-    if profile.ssi.is_on() && !profile.has_tls13() {
-        return fail("ssi_parameters needs a suite of TLS 1.3".into());
+        let lacks_number = profile.ssi.is_on() && !methods.iter().any(|method| method.to_byte().is_some());
+        lacks_number
+            .then(|| format!("no method of the verifier of the type {typ} has a number in ssi_parameters"))
+    })
+}
+
+fn carries_identifiers(profile: &ProfileSettings) -> Option<String> {
+    if profile.ssi.is_on() {
+        return (!profile.has_tls13()).then(|| "ssi_parameters needs a suite of TLS 1.3".into());
     }
     let bare = CertificateType::DECENTRALISED_IDENTIFIER;
     let has_bare = profile.credentials.iter().any(|credential| credential.certificate_type() == bare);
-    if !profile.ssi.is_on() && (has_bare || profile.trust.types().contains(&bare)) {
-        return fail("a bare decentralised identifier has no certificate type: set ssi_messages".into());
-    }
+    (has_bare || profile.trust.types().contains(&bare))
+        .then(|| "a bare decentralised identifier has no certificate type: set ssi_messages".into())
+}
+
+fn trusts_peer_types(profile: &ProfileSettings) -> Option<String> {
     let trusted = profile.trust.types();
-    if let Some(typ) = profile.peer_types.iter().flatten().find(|t| !trusted.contains(t)) {
-        return fail(format!("the peer may send a certificate of the type {typ}, which is not trusted"));
-    }
-    for credential in &profile.credentials {
-        if let Credential::X509 { chain, .. } = credential
-            && chain.is_empty()
+    let typ = profile.peer_types.iter().flatten().find(|t| !trusted.contains(t))?;
+    Some(format!("the peer may send a certificate of the type {typ}, which is not trusted"))
+}
+
+fn has_usable_credentials(profile: &ProfileSettings) -> Option<String> {
+    profile.credentials.iter().find_map(credential_fault)
+}
+
+fn credential_fault(credential: &Credential) -> Option<String> {
+    let fault = match credential {
+        Credential::X509 { chain, .. } if chain.is_empty() => {
+            Some("an X.509 credential has no certificate".into())
+        }
+        Credential::Other { certificate_type, .. } if certificate_type.has_variant() => {
+            Some(format!("a credential of the type {certificate_type} has a variant of its own"))
+        }
+        Credential::Other { certificate_type, entries, .. }
+            if entries.is_empty() || entries.iter().any(|entry| entry.is_empty()) =>
         {
-            return fail("an X.509 credential has no certificate".into());
+            Some(format!("a credential of the type {certificate_type} has no entry or an empty one"))
         }
-        if let Credential::Other { certificate_type, entries, .. } = credential {
-            if certificate_type.has_variant() {
-                return fail(format!("a credential of the type {certificate_type} has a variant of its own"));
-            }
-            if entries.is_empty() || entries.iter().any(|entry| entry.is_empty()) {
-                return fail(format!(
-                    "a credential of the type {certificate_type} has no entry or an empty one"
-                ));
-            }
-        }
-        let fault = match credential {
-            Credential::Verifiable { credential, .. } => credential.fault(),
-            Credential::Identifier { identifier, .. } => identifier.fault(),
-            _ => None,
-        };
-        if let Some(fault) = fault {
-            return fail(fault);
-        }
-        if credential.key().schemes().is_empty() {
-            return fail("a credential's key can sign with no scheme".into());
-        }
+        Credential::Verifiable { credential, .. } => credential.fault(),
+        Credential::Identifier { identifier, .. } => identifier.fault(),
+        Credential::X509 { .. } | Credential::RawKey { .. } | Credential::Other { .. } => None,
+    };
+    let signs = !credential.key().schemes().is_empty();
+    fault.or_else(|| (!signs).then(|| "a credential's key can sign with no scheme".into()))
+}
+
+/// The settings that name a credential by its index.
+fn refers_to_certificates(profile: &ProfileSettings) -> Option<String> {
+    let lacks = |index: usize| !matches!(profile.credentials.get(index), Some(Credential::X509 { .. }));
+    if let Some(index) = profile.reserved.iter().find(|index| lacks(**index)) {
+        return Some(format!("credential {index}, which is reserved, has no certificate"));
     }
-    for index in &profile.reserved {
-        if !matches!(profile.credentials.get(*index), Some(Credential::X509 { .. })) {
-            return fail(format!("credential {index}, which is reserved, has no certificate"));
-        }
-    }
-    for (index, response) in &profile.stapled {
-        match profile.credentials.get(*index) {
-            Some(Credential::X509 { .. }) if !response.is_empty() => {}
-            _ => {
-                return fail(format!(
-                    "the OCSP response for credential {index} is empty or has no certificate"
-                ));
-            }
-        }
-    }
-    if profile.decompresses() && repeats(profile.decompressors.iter().map(|d| d.algorithm())) {
-        return fail("a certificate compression algorithm stands twice".into());
-    }
+    let (index, _) = profile.stapled.iter().find(|(index, response)| lacks(*index) || response.is_empty())?;
+    Some(format!("the OCSP response for credential {index} is empty or has no certificate"))
+}
+
+fn repeats_no_compression(profile: &ProfileSettings) -> Option<String> {
+    let does = profile.decompresses() && repeats(profile.decompressors.iter().map(|d| d.algorithm()));
+    does.then(|| "a certificate compression algorithm stands twice".into())
+}
+
+fn has_valid_lengths(profile: &ProfileSettings) -> Option<String> {
     if let Some(bad) = profile.alpn.iter().find(|p| p.is_empty() || p.len() > 255) {
-        return fail(format!("an ALPN name has 1 to 255 bytes, one here has {}", bad.len()));
+        return Some(format!("an ALPN name has 1 to 255 bytes, one here has {}", bad.len()));
     }
     if let Some(limit) = profile.record_size_limit
         && !(record_size_limit::MIN..=MAX_RECORD_SIZE_LIMIT).contains(&limit)
     {
-        return fail(format!("record_size_limit is 64 to 16385 bytes, not {limit}"));
+        return Some(format!("record_size_limit is 64 to 16385 bytes, not {limit}"));
     }
     if let Some(length) = profile.max_fragment_length
         && !max_fragment_length::LENGTHS.contains(&length)
     {
-        return fail(format!("max_fragment_length is 512, 1024, 2048 or 4096 bytes, not {length}"));
+        return Some(format!("max_fragment_length is 512, 1024, 2048 or 4096 bytes, not {length}"));
     }
-    if let Some(content) = profile.max_sent_record
-        && !(record_size_limit::MIN..MAX_RECORD_SIZE_LIMIT).contains(&content)
-    {
-        return fail(format!("the largest record to send has 64 to 16384 bytes, not {content}"));
-    }
-    // RFC 8446 §4.2.4: each name has 1 to 2^16-1 bytes, and the whole list has at most 2^16-1 bytes.
+    let content = profile.max_sent_record?;
+    let is_valid = (record_size_limit::MIN..MAX_RECORD_SIZE_LIMIT).contains(&content);
+    (!is_valid).then(|| format!("the largest record to send has 64 to 16384 bytes, not {content}"))
+}
+
+/// RFC 8446 §4.2.4: each name has 1 to 2^16-1 bytes, and the whole list has at most 2^16-1 bytes.
+fn has_valid_authorities(profile: &ProfileSettings) -> Option<String> {
     let names = profile.named_authorities.iter().map(|name| name.len());
-    if names.clone().any(|len| len == 0) || names.map(|len| 2 + len).sum::<usize>() > u16::MAX.into() {
-        return fail("a name of an authority is empty, or they are too long".into());
-    }
-    if profile.key_update_after == Some(0) {
-        return fail("the keys must be good for at least one record".into());
-    }
-    Ok(())
+    let is_bad =
+        names.clone().any(|len| len == 0) || names.map(|len| 2 + len).sum::<usize>() > u16::MAX.into();
+    is_bad.then(|| "a name of an authority is empty, or they are too long".into())
+}
+
+fn renews_keys(profile: &ProfileSettings) -> Option<String> {
+    (profile.key_update_after == Some(0)).then(|| "the keys must be good for at least one record".into())
 }
 
 /// The first fault in the TLS 1.2 suites of a profile. Only [`crate::ProfileBuilder::tls12_cipher_suites`]

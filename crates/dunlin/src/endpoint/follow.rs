@@ -16,7 +16,7 @@ use core::time::Duration;
 use super::{AssociationId, Endpoint};
 use crate::address::Path;
 use crate::connection::DtlsConnection;
-use crate::record::datagram::{Hello, MAX_SPENT_KEYS, server_hello};
+use crate::record::datagram::{Hello, MAX_RETIRED_KEYS, server_hello};
 use crate::time::{Instant, Now};
 
 /// The most ports whose ServerHello a client considers in one handshake.
@@ -160,7 +160,7 @@ impl Following {
 
     /// Notes a port with a ServerHello. Returns whether the client considers it.
     fn see(&mut self, address: SocketAddr) -> bool {
-        const { assert!(MAX_CANDIDATES * MAX_TRIES * KEYS_OF_ATTEMPT <= MAX_SPENT_KEYS) }
+        const { assert!(MAX_CANDIDATES * MAX_TRIES * KEYS_OF_ATTEMPT <= MAX_RETIRED_KEYS) }
         if let Some((_, tries)) = self.seen.iter().find(|(seen, _)| *seen == address) {
             return *tries < MAX_TRIES;
         }

@@ -15,15 +15,13 @@
 use alloc::vec::Vec;
 use core::time::Duration;
 
-use super::path::{CHALLENGES, Challenge, Paths};
 use super::receive::Heard;
-use super::routability::{Cookie, PathMessage};
+use super::routability::{CHALLENGES, Cookie};
 use super::seldom::Seldom;
 use super::{Datagram, MAX_AMPLIFICATION};
 use crate::address::Path;
 use crate::error::Error;
 use crate::flight::RecordNumber;
-use crate::protocol::Side;
 use crate::settings::MAX_INTERFACES;
 use crate::time::Instant;
 
@@ -83,6 +81,17 @@ impl Others {
         self.newest
     }
 
+    /// Whether this record is one of the client's latest.
+    pub(super) const fn is_recent(&self, number: RecordNumber) -> bool {
+        number.epoch == self.newest.epoch && number.sequence + RECENT > self.newest.sequence
+    }
+
+    /// The paths over which copies leave.
+    pub(super) fn fresh(&self, now: Instant) -> impl Iterator<Item = Path> {
+        let valid = self.list.iter().filter(|other| other.is_valid);
+        valid.filter(move |other| now.since(other.heard_at) < STALE_AFTER).map(|other| other.path)
+    }
+
     fn other(&mut self, path: Path) -> Option<&mut Other> {
         self.list.iter_mut().find(|other| other.path.peer == path.peer)
     }
@@ -108,7 +117,14 @@ impl Others {
     }
 
     /// Takes note of an authentic record, or a copy of one. `is_counted`: a check counts its bytes.
-    fn heard(&mut self, now: Instant, newest: RecordNumber, heard: &Heard, is_counted: bool, wait: Duration) {
+    pub(super) fn heard(
+        &mut self,
+        now: Instant,
+        newest: RecordNumber,
+        heard: &Heard,
+        is_counted: bool,
+        wait: Duration,
+    ) {
         (self.now, self.newest) = (now, newest);
         let is_stale = |other: &Other| {
             let lag = if other.newest.epoch == newest.epoch { other.newest.sequence } else { 0 };
@@ -126,7 +142,7 @@ impl Others {
     }
 
     /// Counts a copy. A new path takes the place of one that was not challenged yet, if there is no other.
-    fn add(&mut self, path: Path, number: RecordNumber, received: usize) {
+    pub(super) fn add(&mut self, path: Path, number: RecordNumber, received: usize) {
         if let Some(other) = self.other(path) {
             if number > other.copied {
                 other.copied = number;
@@ -157,7 +173,7 @@ impl Others {
 
     /// Whether a challenge of `len` bytes over this path is due. `budget` is the budget of a check of the
     /// path.
-    fn is_due(&mut self, path: Path, len: usize, budget: Option<usize>, pause: Duration) -> bool {
+    pub(super) fn is_due(&mut self, path: Path, len: usize, budget: Option<usize>, pause: Duration) -> bool {
         let now = self.now;
         self.other(path).is_some_and(|other| {
             let has_waited = other.cookies.is_empty() || now.since(other.asked_at) >= pause;
@@ -165,6 +181,15 @@ impl Others {
                 !other.is_valid && other.cookies.len() < CHALLENGES as usize && other.copies >= COPIES;
             is_open && has_waited && len <= budget.unwrap_or_else(|| other.budget())
         })
+    }
+
+    /// Takes note of a challenge over this path.
+    pub(super) fn challenged(&mut self, path: Path, cookie: Cookie) {
+        let now = self.now;
+        if let Some(other) = self.other(path) {
+            other.cookies.push(cookie);
+            other.asked_at = now;
+        }
     }
 
     /// Handles the answer to a challenge. `false` if it is not one.
@@ -176,62 +201,6 @@ impl Others {
             }
             None => false,
         }
-    }
-}
-
-impl Paths {
-    /// Takes note of an authentic record, or a copy of one. `newest` is the highest number of one.
-    pub(super) fn note(&mut self, now: Instant, newest: RecordNumber, heard: &Heard) {
-        let is_counted = self.budget_of_check(heard.path).is_some();
-        let wait = self.timeout();
-        self.others.heard(now, newest, heard, is_counted, wait);
-    }
-
-    /// Takes note of a further copy of a record. Returns a challenge, of `len` bytes, to send over another
-    /// path that the client uses.
-    fn copied(&mut self, heard: &Heard, len: usize) -> Result<Challenge, Error> {
-        let newest = self.others.newest();
-        let is_recent =
-            heard.number.epoch == newest.epoch && heard.number.sequence + RECENT > newest.sequence;
-        if self.side() == Side::Client || !self.may_check() || !is_recent {
-            return Ok(None);
-        }
-        let path = match heard.path.peer == self.present().peer {
-            false => heard.path,
-            // The first copy came over a path that is now under check.
-            true => match self.checked_since(heard.number) {
-                Some(path) if self.others.are_sent_over(path) => {
-                    // The client still uses the present path.
-                    self.stay();
-                    return Ok(None);
-                }
-                Some(path) => path,
-                None => return Ok(None),
-            },
-        };
-        let budget = self.budget_of_check(path);
-        let received = if budget.is_some() { 0 } else { heard.len };
-        self.others.add(path, heard.number, received);
-        if !self.others.is_due(path, len, budget, self.timeout() / CHALLENGES) {
-            return Ok(None);
-        }
-        let Some(random) = self.random() else { return Ok(None) };
-        let mut cookie = Cookie::default();
-        random.fill(&mut cookie)?;
-        let now = self.others.now;
-        if let Some(other) = self.others.other(path) {
-            other.cookies.push(cookie);
-            other.asked_at = now;
-        }
-        Ok(Some((path, PathMessage::Challenge(cookie))))
-    }
-
-    /// The paths for copies of a datagram that leaves over `path`, and over `also`.
-    pub(super) fn copies(&self, now: Instant, path: Path, also: Option<Path>) -> Vec<Path> {
-        let others = self.others.list.iter().filter(|other| other.is_valid);
-        let fresh = others.filter(|other| now.since(other.heard_at) < STALE_AFTER).map(|other| other.path);
-        let has = |other: &Path| other.peer == path.peer || also.is_some_and(|also| also.peer == other.peer);
-        fresh.filter(|other| !has(other)).collect()
     }
 }
 

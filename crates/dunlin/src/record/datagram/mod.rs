@@ -6,12 +6,12 @@
 //! * [`copies`]: the copies that a server sends to a client with several interfaces.
 //! * [`freeze`]: the state of an association that continues elsewhere.
 //! * [`hello`]: recognises a ClientHello in a datagram, for an endpoint with many connections.
-//! * [`homes`]: a client's several interfaces.
+//! * [`interfaces`]: a client's several interfaces.
 //! * [`path`] and [`routability`]: the check of a peer's new address (RFC 9853).
 //! * [`ports`]: associations with a port of their own at the server.
 //! * [`replay`]: detection of replayed records.
 //! * [`receive`] and [`send`]: the two directions, which use [`crate::flight`] for messages.
-//! * [`spent`]: the write keys that a client must not use again.
+//! * [`retired_keys`]: the write keys that a client must not use again.
 //! * [`transport`]: what the handshake and the connection ask of all transports.
 
 mod ciphertext12;
@@ -23,18 +23,18 @@ mod freeze;
 mod header12;
 mod header13;
 mod hello;
-mod homes;
+mod interfaces;
 mod path;
 #[cfg_attr(not(feature = "association-ports"), path = "no_ports.rs")]
 mod ports;
 mod receive;
 mod replay;
+#[cfg(feature = "association-ports")]
+mod retired_keys;
 mod routability;
 mod sealing;
 mod seldom;
 mod send;
-#[cfg(feature = "association-ports")]
-mod spent;
 mod transport;
 
 use alloc::boxed::Box;
@@ -62,15 +62,15 @@ pub(crate) use header13::Header;
 pub(crate) use hello::Hello;
 #[cfg(feature = "association-ports")]
 pub(crate) use hello::server_hello;
-use homes::Homes;
+use interfaces::Interfaces;
 pub use path::PathChecks;
 use path::Paths;
 use ports::Ports;
 pub(crate) use ports::{Claim, PoolPort};
 use receive::Receiver;
-use send::{Output, Sender};
 #[cfg(feature = "association-ports")]
-pub(crate) use spent::MAX_SPENT_KEYS;
+pub(crate) use retired_keys::MAX_RETIRED_KEYS;
+use send::{Output, Sender};
 
 /// The connection ID in the first record of a datagram, if this record has one. It is the receiver's, whose
 /// IDs have `len` bytes: a record does not say how long its ID is. Anyone can have sent the datagram.
@@ -159,7 +159,7 @@ pub struct Datagram {
     side: Side,
     paths: Paths,
     /// The interfaces of a client that uses several.
-    homes: Option<Box<Homes>>,
+    interfaces: Option<Box<Interfaces>>,
     ports: Ports,
     /// The peer's address has changed, and the connection does not know it yet.
     has_moved: bool,
@@ -213,7 +213,7 @@ impl Datagram {
         Self {
             side,
             paths: Paths::new(side, path.without_flow(), migration),
-            homes: multihoming.map(|settings| Box::new(Homes::new(settings, path.local))),
+            interfaces: multihoming.map(|settings| Box::new(Interfaces::new(settings, path.local))),
             ports: Ports::new(side, port_scheme),
             has_moved: false,
             receiver: Receiver::new(is_unforgeable),

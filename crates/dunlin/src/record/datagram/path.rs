@@ -14,8 +14,8 @@ use core::time::Duration;
 
 use super::copies::Others;
 use super::receive::Heard;
-use super::routability::{Cookie, PathMessage};
-use super::{Datagram, MAX_AMPLIFICATION, homes};
+use super::routability::{CHALLENGES, Cookie, PathMessage};
+use super::{Datagram, MAX_AMPLIFICATION};
 use crate::address::{Local, Path};
 use crate::crypto::SecureRandom;
 use crate::error::Error;
@@ -23,10 +23,7 @@ use crate::flight::RecordNumber;
 use crate::flight::timers::Timer;
 use crate::protocol::Side;
 use crate::settings::{Migration, PathCheck};
-
-/// The challenges of one stage of a check. RFC 9853 §5.3 asks for pauses between them, since they may get
-/// lost.
-pub(super) const CHALLENGES: u32 = 3;
+use crate::time::Instant;
 
 /// The number of checks of the peer's address so far, by outcome (RFC 9853 §7.1).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -146,18 +143,13 @@ impl Paths {
         self.are_checked() && self.migration.check.is_some()
     }
 
-    /// The time without an answer after which a check fails.
-    pub(super) const fn timeout(&self) -> Duration {
-        self.migration.timeout
-    }
-
     /// The bytes that this path may still get, if it is under check.
-    pub(super) fn budget_of_check(&self, path: Path) -> Option<usize> {
+    fn budget_of_check(&self, path: Path) -> Option<usize> {
         self.check.as_ref().filter(|check| check.path.peer == path.peer).map(|check| check.budget())
     }
 
     /// The path under check, if the check began with this record or an earlier one.
-    pub(super) fn checked_since(&self, number: RecordNumber) -> Option<Path> {
+    fn checked_since(&self, number: RecordNumber) -> Option<Path> {
         self.check.as_ref().filter(|check| check.since <= number).map(|check| check.path)
     }
 
@@ -372,6 +364,51 @@ impl Paths {
         let path = if check.stage == Stage::New { check.path } else { self.present };
         Ok(Some((path, PathMessage::Challenge(cookie))))
     }
+
+    /// Takes note of an authentic record, or a copy of one. `newest` is the highest number of one.
+    pub(super) fn note(&mut self, now: Instant, newest: RecordNumber, heard: &Heard) {
+        let is_counted = self.budget_of_check(heard.path).is_some();
+        let wait = self.migration.timeout;
+        self.others.heard(now, newest, heard, is_counted, wait);
+    }
+
+    /// Takes note of a further copy of a record. Returns a challenge, of `len` bytes, to send over another
+    /// path that the client uses.
+    pub(super) fn copied(&mut self, heard: &Heard, len: usize) -> Result<Challenge, Error> {
+        if self.side == Side::Client || !self.may_check() || !self.others.is_recent(heard.number) {
+            return Ok(None);
+        }
+        let path = match heard.path.peer == self.present.peer {
+            false => heard.path,
+            // The first copy came over a path that is now under check.
+            true => match self.checked_since(heard.number) {
+                Some(path) if self.others.are_sent_over(path) => {
+                    // The client still uses the present path.
+                    self.stay();
+                    return Ok(None);
+                }
+                Some(path) => path,
+                None => return Ok(None),
+            },
+        };
+        let budget = self.budget_of_check(path);
+        let received = if budget.is_some() { 0 } else { heard.len };
+        self.others.add(path, heard.number, received);
+        if !self.others.is_due(path, len, budget, self.migration.timeout / CHALLENGES) {
+            return Ok(None);
+        }
+        let Some(random) = self.random.clone() else { return Ok(None) };
+        let mut cookie = Cookie::default();
+        random.fill(&mut cookie)?;
+        self.others.challenged(path, cookie);
+        Ok(Some((path, PathMessage::Challenge(cookie))))
+    }
+
+    /// The paths for copies of a datagram that leaves over `path`, and over `also`.
+    pub(super) fn copies(&self, now: Instant, path: Path, also: Option<Path>) -> Vec<Path> {
+        let has = |other: &Path| other.peer == path.peer || also.is_some_and(|also| also.peer == other.peer);
+        self.others.fresh(now).filter(|other| !has(other)).collect()
+    }
 }
 
 impl Stage {
@@ -437,14 +474,22 @@ impl Datagram {
                 if of_path.is_some() {
                     self.sender.ids.keep(path.peer);
                 }
-                let is_used = self.homes.as_ref().is_some_and(|homes| homes.sends_copies_over(path.local));
+                let is_used = self
+                    .interfaces
+                    .as_ref()
+                    .is_some_and(|interfaces| interfaces.sends_copies_over(path.local));
                 let answer = match is_used {
                     true => PathMessage::Response(cookie),
                     false => self.paths.answer(path, cookie),
                 };
                 let is_left = matches!(answer, PathMessage::Drop(_));
-                let id = match self.homes.as_ref().filter(|_| is_left).map(|homes| homes.id(path.local)) {
-                    Some(Err(homes::NoId)) => return Ok(()),
+                let id = match self
+                    .interfaces
+                    .as_ref()
+                    .filter(|_| is_left)
+                    .map(|interfaces| interfaces.id(path.local))
+                {
+                    Some(Err(_)) => return Ok(()),
                     Some(Ok(id)) => id.map(<[u8]>::to_vec),
                     None => of_path,
                 };
@@ -466,8 +511,8 @@ impl Datagram {
             self.has_moved = true;
             // RFC 9147 §9: another ID on another path, so that observers cannot link the two.
             self.sender.ids.move_to(self.paths.present().peer);
-            if let Some(homes) = &mut self.homes {
-                homes.peer_moved();
+            if let Some(interfaces) = &mut self.interfaces {
+                interfaces.peer_moved();
             }
         }
         if let Some((path, message)) = challenge {

@@ -180,7 +180,7 @@ impl Datagram {
         Some(Self {
             side: self.side,
             paths: self.paths.again()?,
-            homes: self.homes.clone(),
+            interfaces: self.interfaces.clone(),
             ports: self.ports,
             has_moved: false,
             receiver: self.receiver.again()?,
@@ -212,14 +212,14 @@ impl Datagram {
 
     /// Takes the place of another attempt, and uses none of its keys.
     pub(crate) fn replace(&mut self, previous: &mut Self) {
-        self.sender.spend_keys(Some(&mut previous.sender));
+        self.sender.retire_keys(Some(&mut previous.sender));
     }
 
     /// Continues with this address of the peer, whose ServerHello has arrived. Datagrams that wait for
     /// transmission leave for the previous address.
     pub(crate) fn follow_server(&mut self, peer: SocketAddr) {
         let present = self.paths.present();
-        self.sender.spend_keys(None);
+        self.sender.retire_keys(None);
         self.sender.fix_output(present);
         self.paths.set_present(Path { peer, ..present });
         if peer != present.peer {

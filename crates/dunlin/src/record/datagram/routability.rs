@@ -8,6 +8,10 @@ use crate::wire::{ContentType, Reader, What};
 /// The random number by which the sender of a challenge recognises the answer.
 pub(super) type Cookie = [u8; 8];
 
+/// The challenges of one stage of a check. RFC 9853 §5.3 asks for pauses between them, since they may get
+/// lost.
+pub(super) const CHALLENGES: u32 = 3;
+
 /// The length of a message, in bytes.
 pub(super) const LEN: usize = 1 + size_of::<Cookie>();
 

@@ -8,9 +8,9 @@ use alloc::vec::Vec;
 use super::connection_id::PeerIds;
 use super::epoch::{EpochKey, Kind, WriteEpoch};
 use super::freeze::{SKIP, check_epoch};
-use super::routability::{self, PathMessage};
 #[cfg(feature = "association-ports")]
-use super::spent::SpentKeys;
+use super::retired_keys::RetiredKeys;
+use super::routability::{self, PathMessage};
 use super::{EARLY_EPOCH, HANDSHAKE_EPOCH, MAX_WAITING_ANSWERS, MAX_WAITING_DATAGRAMS, header12};
 use crate::address::{Local, Path};
 use crate::crypto::MAX_TAG_LEN;
@@ -85,7 +85,7 @@ pub(crate) struct Sender {
     thawed_at: u64,
     /// The keys of all attempts of a handshake, if there can be several.
     #[cfg(feature = "association-ports")]
-    spent: Option<Box<SpentKeys>>,
+    retired_keys: Option<Box<RetiredKeys>>,
     /// An alert was sent, and nothing follows it.
     closed: bool,
 }
@@ -112,7 +112,7 @@ impl Sender {
             next_update: None,
             thawed_at: 0,
             #[cfg(feature = "association-ports")]
-            spent: None,
+            retired_keys: None,
             closed: false,
         }
     }
@@ -138,9 +138,9 @@ impl Sender {
 
     /// Refuses keys that this sender or `previous` has made before. `previous` makes no keys meanwhile.
     #[cfg(feature = "association-ports")]
-    pub(super) fn spend_keys(&mut self, previous: Option<&mut Self>) {
-        let spent = previous.and_then(|previous| previous.spent.take());
-        self.spent = self.spent.take().or(spent).or_else(|| Some(Box::default()));
+    pub(super) fn retire_keys(&mut self, previous: Option<&mut Self>) {
+        let retired = previous.and_then(|previous| previous.retired_keys.take());
+        self.retired_keys = self.retired_keys.take().or(retired).or_else(|| Some(Box::default()));
     }
 
     pub(crate) const fn set_mtu(&mut self, mtu: usize) {
@@ -328,8 +328,8 @@ impl Sender {
 
     pub(super) fn set_key(&mut self, epoch: Epoch, keys: &TrafficKeys) -> Result<(), Error> {
         #[cfg(feature = "association-ports")]
-        if let Some(spent) = &mut self.spent {
-            spent.spend(keys)?;
+        if let Some(retired) = &mut self.retired_keys {
+            retired.retire(keys)?;
         }
         let key = EpochKey::new(keys)?;
         if let Some(next) = &mut self.next_update {
@@ -476,7 +476,7 @@ impl Sender {
     pub(super) fn complete_handshake(&mut self) {
         self.handshake_complete = true;
         #[cfg(feature = "association-ports")]
-        self.spent.take();
+        self.retired_keys.take();
     }
 
     /// Sends an ACK alone. RFC 8446 §6.1: after close_notify this side sends no more messages.

@@ -95,13 +95,13 @@ impl Emitter for Datagram {
     }
 
     fn awaits_connection_ids(&self) -> bool {
-        self.homes.as_ref().is_some_and(|homes| homes.awaits_ids())
+        self.interfaces.as_ref().is_some_and(|interfaces| interfaces.awaits_ids())
     }
 
     fn take_connection_ids(&mut self, ids: Vec<Vec<u8>>, usage: Usage) -> Result<(), Error> {
         let longest = self.sender.longest_peer_id();
-        if let Some(homes) = &mut self.homes {
-            homes.got_ids(ids.len());
+        if let Some(interfaces) = &mut self.interfaces {
+            interfaces.got_ids(ids.len());
         }
         self.sender.ids.take(ids, usage, longest)
     }

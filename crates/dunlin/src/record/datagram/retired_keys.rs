@@ -14,19 +14,19 @@ use crate::error::{Error, Internal};
 use crate::schedule::keys::TrafficKeys;
 
 /// The most keys that the attempts of a handshake make: two for each. The endpoint bounds the attempts.
-pub(crate) const MAX_SPENT_KEYS: usize = 64;
+pub(crate) const MAX_RETIRED_KEYS: usize = 64;
 
 /// The write keys that all attempts of a handshake have made.
 #[derive(Default)]
-pub(super) struct SpentKeys(Vec<Zeroizing<Vec<u8>>>);
+pub(super) struct RetiredKeys(Vec<Zeroizing<Vec<u8>>>);
 
-impl SpentKeys {
+impl RetiredKeys {
     /// Notes keys. Returns an error if an attempt has made them before, even with another algorithm.
-    pub(super) fn spend(&mut self, keys: &TrafficKeys) -> Result<(), Error> {
+    pub(super) fn retire(&mut self, keys: &TrafficKeys) -> Result<(), Error> {
         let key = keys.key();
         // RFC 9147 §4: two records with one key need two nonces. RFC 5116 §3.2.
-        let is_spent = self.0.iter().any(|spent| bool::from(spent.as_slice().ct_eq(key)));
-        if is_spent || self.0.len() >= MAX_SPENT_KEYS {
+        let is_retired = self.0.iter().any(|retired| bool::from(retired.as_slice().ct_eq(key)));
+        if is_retired || self.0.len() >= MAX_RETIRED_KEYS {
             return Err(Internal::KeyExhausted.into());
         }
         self.0.push(Zeroizing::new(key.to_vec()));

@@ -18,18 +18,14 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use core::time::Duration;
 
-use super::Datagram;
-use super::path::CHALLENGES;
 use super::receive::Heard;
-use super::routability::{Cookie, PathMessage};
-use crate::address::{Local, Path, PathChange};
-use crate::error::{Error, Misuse};
+use super::routability::Cookie;
+use crate::address::{Local, PathChange};
 use crate::flight::RecordNumber;
-use crate::flight::timers::Timer;
-use crate::message::connection_ids::{self, Usage};
 use crate::settings::{Linking, MAX_INTERFACES, Multihoming};
 use crate::time::Instant;
-use crate::transport::Emitter;
+
+mod driver;
 
 /// The most records of data that are kept while the server has confirmed none of them.
 const MAX_KEPT: usize = 32;
@@ -117,10 +113,10 @@ struct Kept {
 
 /// The interfaces of a client.
 #[derive(Clone)]
-pub(super) struct Homes {
+pub(super) struct Interfaces {
     settings: Multihoming,
     /// The best first.
-    interfaces: Vec<Interface>,
+    list: Vec<Interface>,
     kept: VecDeque<Kept>,
     /// How many records of data are unconfirmed, but not kept for lack of room.
     overflow: usize,
@@ -203,11 +199,11 @@ impl Interface {
     }
 }
 
-impl Homes {
+impl Interfaces {
     pub(super) fn new(settings: Multihoming, local: Local) -> Self {
         Self {
             settings,
-            interfaces: [Interface::new(local, Standing::Valid)].into(),
+            list: [Interface::new(local, Standing::Valid)].into(),
             kept: VecDeque::new(),
             overflow: 0,
             sent_at: Instant(0),
@@ -226,12 +222,12 @@ impl Homes {
 
     /// Whether each record leaves over this interface, the present one or not.
     pub(super) fn sends_copies_over(&self, local: Local) -> bool {
-        let is_known = self.interfaces.iter().any(|interface| interface.local == local);
+        let is_known = self.list.iter().any(|interface| interface.local == local);
         self.settings.linking == Linking::Duplicated && is_known
     }
 
     fn interface(&mut self, local: Local) -> Option<&mut Interface> {
-        self.interfaces.iter_mut().find(|interface| interface.local == local)
+        self.list.iter_mut().find(|interface| interface.local == local)
     }
 
     /// The connection ID for an answer over an interface that is not the present one, if each has its own.
@@ -242,7 +238,7 @@ impl Homes {
         if !self.is_unlinkable() {
             return Ok(None);
         }
-        let interface = self.interfaces.iter().find(|interface| interface.local == local).ok_or(NoId)?;
+        let interface = self.list.iter().find(|interface| interface.local == local).ok_or(NoId)?;
         interface.id.as_deref().or(interface.left_id.as_deref()).map(Some).ok_or(NoId)
     }
 
@@ -256,14 +252,14 @@ impl Homes {
     pub(super) fn got_ids(&mut self, count: usize) {
         self.has_asked = false;
         self.is_declined = count == 0;
-        for interface in &mut self.interfaces {
+        for interface in &mut self.list {
             interface.issued = interface.issued.saturating_add(count);
         }
     }
 
     /// The peer is at another address now, so what is known of the interfaces may have changed.
     pub(super) fn peer_moved(&mut self) {
-        for interface in &mut self.interfaces {
+        for interface in &mut self.list {
             interface.probe = None;
             interface.late = Vec::new();
             if interface.standing == Standing::Failed {
@@ -277,7 +273,7 @@ impl Homes {
     /// one. Returns the other interfaces over which a copy leaves.
     fn sent(&mut self, now: Instant, epoch: Option<u64>, datagram: &[u8], local: Local) -> Vec<Local> {
         let is_copied = self.settings.linking == Linking::Duplicated;
-        let others: Vec<_> = self.interfaces.iter().filter(|i| is_copied && i.local != local).collect();
+        let others: Vec<_> = self.list.iter().filter(|i| is_copied && i.local != local).collect();
         let is_covered = others.iter().any(|other| other.standing == Standing::Valid);
         let others = others.into_iter().map(|other| other.local).collect();
         if let Some(epoch) = epoch {
@@ -303,7 +299,7 @@ impl Homes {
             interface.unproven = interface.unproven.saturating_add(1);
             has_failed = interface.standing == Standing::Failed;
         }
-        for interface in self.interfaces.iter_mut().filter(|i| i.standing == Standing::Failed) {
+        for interface in self.list.iter_mut().filter(|i| i.standing == Standing::Failed) {
             let (_, at) = interface.retry;
             if has_failed || at <= now {
                 interface.standing = Standing::New;
@@ -371,18 +367,18 @@ impl Homes {
 
     /// The first valid interface, if the client should leave the present one for it.
     fn better(&self, present: Local) -> Option<Local> {
-        let best = self.interfaces.iter().find(|interface| interface.standing == Standing::Valid)?;
+        let best = self.list.iter().find(|interface| interface.standing == Standing::Valid)?;
         (best.local != present).then_some(best.local)
     }
 
     /// The interfaces to which the client can change when the present one fails, the best first. If the
     /// present one is gone, another failed one is worth an attempt.
     fn candidates(&self, present: Local) -> Vec<Local> {
-        let is_gone = !self.interfaces.iter().any(|interface| interface.local == present);
+        let is_gone = !self.list.iter().any(|interface| interface.local == present);
         let with = |standing| {
             let fits =
                 move |interface: &&Interface| interface.standing == standing && interface.local != present;
-            self.interfaces.iter().filter(fits).map(|interface| interface.local)
+            self.list.iter().filter(fits).map(|interface| interface.local)
         };
         let failed = with(Standing::Failed).filter(|_| is_gone);
         with(Standing::Valid).chain(with(Standing::New)).chain(failed).collect()
@@ -390,15 +386,14 @@ impl Homes {
 
     /// When a probe is due, or the present interface is in doubt.
     fn deadline(&self, present: Local) -> Option<Instant> {
-        let due =
-            self.interfaces.iter().filter_map(|interface| interface.probe.as_ref()).map(|probe| probe.next);
+        let due = self.list.iter().filter_map(|interface| interface.probe.as_ref()).map(|probe| probe.next);
         due.chain(self.doubt(present)).min()
     }
 
     /// When the present interface is in doubt, since the server has confirmed nothing after the oldest
     /// unconfirmed data, or has answered no probe for long.
     fn doubt(&self, present: Local) -> Option<Instant> {
-        let interface = self.interfaces.iter().find(|interface| interface.local == present)?;
+        let interface = self.list.iter().find(|interface| interface.local == present)?;
         let is_open = interface.probe.is_none() && interface.standing != Standing::Failed;
         let oldest = self.kept.front().filter(|_| is_open);
         let is_unproven = is_open && interface.unproven >= PROOF_AFTER;
@@ -424,350 +419,6 @@ impl Homes {
     }
 }
 
-impl Datagram {
-    /// Uses these interfaces from now on, the best first.
-    pub(crate) fn set_interfaces(&mut self, now: Instant, locals: &[Local]) -> Result<(), Error> {
-        let Some(homes) = &mut self.homes else {
-            return Err(
-                Misuse::Config("several interfaces need ClientConfig::with_multihoming".into()).into()
-            );
-        };
-        let is_repeated =
-            locals.iter().enumerate().any(|(i, local)| locals.iter().take(i).any(|l| l == local));
-        if locals.len() > MAX_INTERFACES || is_repeated {
-            let why = alloc::format!(
-                "a connection has at most {MAX_INTERFACES} interfaces, each with a number of its own; not {locals:?}"
-            );
-            return Err(Misuse::Config(why).into());
-        }
-        let present = self.paths.present().local;
-        let was_up = homes.interface(present).is_some();
-        let before = core::mem::take(&mut homes.interfaces);
-        let mut before: Vec<_> = before.into_iter().map(Some).collect();
-        homes.interfaces = locals
-            .iter()
-            .map(|local| {
-                let known = before.iter_mut().find(|i| i.as_ref().is_some_and(|i| i.local == *local));
-                known.and_then(Option::take).unwrap_or(Interface::new(*local, Standing::New))
-            })
-            .collect();
-        self.now = now;
-        match locals.contains(&present) {
-            true if was_up => {}
-            is_back => self.leave(is_back)?,
-        }
-        self.tend()
-    }
-
-    /// The address of an interface has changed.
-    pub(crate) fn address_changed(&mut self, now: Instant, local: Local) -> Result<(), Error> {
-        self.now = now;
-        let is_present = local == self.paths.present().local;
-        match self.homes.as_mut().map(|homes| homes.interface(local)) {
-            Some(Some(interface)) => {
-                *interface = Interface::new(local, Standing::New);
-                // They have the connection ID of the previous address.
-                self.sender.drop_output_over(local);
-            }
-            Some(None) => return Ok(()),
-            None if is_present => {
-                // Waiting datagrams have the connection ID of the previous address.
-                if self.sender.ids.advance() {
-                    self.sender.drop_output();
-                }
-                return self.announce();
-            }
-            None => return Ok(()),
-        }
-        if is_present {
-            self.leave(true)?;
-        }
-        self.tend()
-    }
-
-    /// Does what is due at the client's interfaces, and plans the timer.
-    pub(crate) fn tend(&mut self) -> Result<(), Error> {
-        let Some(homes) = self.homes.as_mut().filter(|_| self.complete && !self.sender.is_closed()) else {
-            return Ok(());
-        };
-        homes.wakes = false;
-        self.ask_for_ids()?;
-        self.probe_new()?;
-        self.plan_probes();
-        Ok(())
-    }
-
-    /// Takes note of a datagram that leaves to the peer, and sends copies over the other interfaces if the
-    /// settings say so. An address under check gets no copies, since they would go beyond its budget.
-    pub(super) fn note_sent(&mut self, now: Instant, epoch: Option<u64>, datagram: &[u8], path: Path) {
-        let Some(homes) = self.homes.as_mut().filter(|_| self.complete) else { return };
-        self.now = now;
-        let copies = homes.sent(now, epoch, datagram, path.local);
-        let is_peers = path.peer == self.paths.present().peer;
-        for local in copies.into_iter().filter(|_| is_peers) {
-            self.sender.transmit_next(Path { local, ..path }, datagram.to_vec());
-        }
-        self.plan_probes();
-    }
-
-    /// Takes note of the interface over which an authentic record came.
-    pub(super) fn heard_over(&mut self, heard: &Heard) {
-        let is_checked = self.paths.are_checked();
-        let (now, present) = (self.now, self.paths.present().local);
-        if let Some(homes) = self.homes.as_mut().filter(|_| heard.path.local == present) {
-            homes.heard(now, heard, is_checked);
-            self.plan_probes();
-        }
-    }
-
-    /// Handles the answer to a probe. `false` if it is not one.
-    pub(super) fn probe_answered(&mut self, path: Path, message: PathMessage) -> Result<bool, Error> {
-        let present = self.paths.present();
-        let (PathMessage::Response(cookie) | PathMessage::Drop(cookie)) = message else { return Ok(false) };
-        let Some(homes) = self.homes.as_mut().filter(|_| path.peer == present.peer) else { return Ok(false) };
-        if !homes.answered(self.now, path.local, cookie, present.local) {
-            return Ok(false);
-        }
-        if let Some(better) = homes.better(present.local) {
-            self.change_to(better, false)?;
-        }
-        self.tend()?;
-        Ok(true)
-    }
-
-    /// Handles the timer of probes.
-    pub(super) fn expire_probes(&mut self) -> Result<(), Error> {
-        let (now, present) = (self.now, self.paths.present().local);
-        let Some(homes) = &mut self.homes else { return Ok(()) };
-        let in_doubt = homes.doubt(present).is_some_and(|at| at <= now).then_some(present);
-        let mut due: Vec<_> = in_doubt.into_iter().collect();
-        let mut has_failed = false;
-        for interface in &mut homes.interfaces {
-            let Some(probe) = interface.probe.as_ref().filter(|probe| probe.next <= now) else { continue };
-            if probe.sent.len() < CHALLENGES as usize {
-                due.push(interface.local);
-            } else {
-                interface.fail(now);
-                has_failed |= interface.local == present;
-            }
-        }
-        for local in due {
-            self.challenge_over(local)?;
-        }
-        if has_failed {
-            self.leave(false)?;
-            self.renew_id();
-        }
-        self.tend()
-    }
-
-    /// Where the present interface has failed and there is no other: uses another connection ID, since the
-    /// server may have dropped the present one.
-    fn renew_id(&mut self) {
-        let (present, needs_ids) = (self.paths.present().local, self.needs_ids());
-        let Some(homes) = self.homes.as_mut().filter(|_| needs_ids) else { return };
-        let ids = &mut self.sender.ids;
-        let interface = homes.interface(present).filter(|present| present.standing == Standing::Failed);
-        if let Some(interface) = interface
-            && let Some(id) = interface.next_id(|| ids.take_spare())
-        {
-            interface.left_id = Some(ids.replace(id));
-        }
-    }
-
-    /// How many spare connection IDs of the peer there are.
-    pub(crate) fn spare_peer_ids(&self) -> usize {
-        self.sender.ids.spare().count()
-    }
-
-    /// Takes the latest change of this side's path.
-    pub(super) fn path_change(&mut self) -> Option<PathChange> {
-        self.homes.as_mut()?.change.take()
-    }
-
-    /// Leaves the present interface for the best other one. `may_stay`: or it continues from its new address.
-    fn leave(&mut self, may_stay: bool) -> Result<(), Error> {
-        let present = self.paths.present().local;
-        let Some(homes) = &self.homes else { return Ok(()) };
-        let valid = |local: &Local| {
-            homes.interfaces.iter().any(|i| i.local == *local && i.standing == Standing::Valid)
-        };
-        let candidates = homes.candidates(present);
-        let candidates: Vec<_> = match may_stay {
-            true => candidates.into_iter().filter(valid).chain([present]).collect(),
-            false => candidates,
-        };
-        for local in &candidates {
-            if self.change_to(*local, false)? {
-                return Ok(());
-            }
-        }
-        // RFC 9147 §9: a client without a spare ID should keep its address. But it would lose its connection.
-        let best = if may_stay { candidates.last() } else { candidates.first() };
-        match best {
-            Some(best) => self.change_to(*best, true).map(drop),
-            None => Ok(()),
-        }
-    }
-
-    /// Sends over this interface from now on. `may_link`: under the present connection ID if it needs one of
-    /// its own and there is none; otherwise nothing changes then, and the result is `false`.
-    fn change_to(&mut self, local: Local, may_link: bool) -> Result<bool, Error> {
-        let from = self.paths.present();
-        let needs_id = self.complete && self.needs_ids();
-        let Some(homes) = &mut self.homes else { return Ok(false) };
-        let (mut unsent, mut is_linked) = (0, false);
-        if needs_id {
-            homes.is_declined = false;
-            let ids = &mut self.sender.ids;
-            let own = homes
-                .interface(local)
-                .and_then(|interface| interface.id.take().or_else(|| interface.next_id(|| ids.take_spare())));
-            match own.map(|id| ids.replace(id)) {
-                // An interface that has failed or has a new address gets another ID.
-                Some(before) => {
-                    let left = homes.interface(from.local).filter(|left| left.local != local);
-                    // A fresh address has no part in the ID.
-                    let left = left.filter(|left| !left.is_fresh);
-                    // Waiting datagrams have this ID: they leave over their interface or never (RFC 9853 §9).
-                    unsent = self.sender.waiting_data();
-                    match left {
-                        Some(_) => self.sender.fix_output(from),
-                        None => drop(self.sender.drop_output()),
-                    }
-                    if let Some(left) = left {
-                        left.keep(before);
-                    }
-                }
-                None if may_link => is_linked = true,
-                None => return Ok(false),
-            }
-        }
-        if let Some(interface) = homes.interface(local) {
-            interface.is_fresh = false;
-            if interface.standing == Standing::Failed {
-                interface.standing = Standing::New;
-            }
-        }
-        self.paths.set_local(local);
-        let (again, lost) = homes.take_kept(self.sender.epoch());
-        let repeated = again.len();
-        if self.complete {
-            let unrepeated = lost.saturating_add(unsent);
-            let change = PathChange { from, to: self.paths.present(), repeated, unrepeated, is_linked };
-            homes.change = Some(homes.change.take().map_or(change, |before| before.followed_by(change)));
-        }
-        self.announce()?;
-        for datagram in again {
-            self.sender.repeat_data(datagram);
-        }
-        Ok(true)
-    }
-
-    /// Tells the peer of the present address by a new record, and sends again what it has not acknowledged.
-    fn announce(&mut self) -> Result<(), Error> {
-        if self.sender.is_closed() {
-            return Ok(());
-        }
-        if self.complete {
-            self.sender.announce()?;
-        }
-        match self.sender.is_outstanding() {
-            true => self.resend(self.budget()),
-            false => Ok(()),
-        }
-    }
-
-    /// Whether each interface has a connection ID of its own.
-    fn needs_ids(&self) -> bool {
-        self.sends_connection_id() && self.homes.as_ref().is_some_and(|homes| homes.is_unlinkable())
-    }
-
-    /// Exchanges spare connection IDs with the server (RFC 9147 §9).
-    fn ask_for_ids(&mut self) -> Result<(), Error> {
-        if !self.needs_ids() || !self.protocol().has_key_update() || !self.sender.may_send_message() {
-            return Ok(());
-        }
-        let spare = self.sender.ids.spare().count();
-        let unused = self.receiver.ids.unused();
-        let Some(homes) = &mut self.homes else { return Ok(()) };
-        // The interfaces keep some of them. More would make the server drop those.
-        let kept = homes.interfaces.iter().filter(|interface| interface.id.is_some()).count();
-        let missing = SPARE_IDS.saturating_sub(spare + kept);
-        if missing == 0 || homes.has_asked || homes.asked >= MAX_IDLE_ASKS || homes.is_declined {
-            return Ok(());
-        }
-        homes.has_asked = true;
-        homes.asked += 1;
-        let missing = u8::try_from(missing).unwrap_or(u8::MAX);
-        self.message(connection_ids::write_request(missing)?)?;
-        // The server answers over each interface under an ID of its own, too.
-        let lacking = u8::try_from(SPARE_IDS.saturating_sub(unused)).unwrap_or(u8::MAX);
-        let own = self.receiver.ids.issue(lacking, Usage::Spare)?;
-        if !own.is_empty() && self.sender.may_send_ids(0, Usage::Spare) {
-            self.message(connection_ids::write_new(&own, Usage::Spare)?)?;
-        }
-        self.flush()
-    }
-
-    /// Probes new interfaces, and interfaces whose state is no longer known.
-    fn probe_new(&mut self) -> Result<(), Error> {
-        let (present, needs_ids) = (self.paths.present().local, self.needs_ids());
-        let Some(homes) = &mut self.homes else { return Ok(()) };
-        let mut new = Vec::new();
-        for interface in &mut homes.interfaces {
-            let is_due = interface.standing == Standing::New || needs_ids && interface.is_forgotten();
-            if !is_due || interface.probe.is_some() {
-                continue;
-            }
-            if needs_ids && interface.local != present && interface.id.is_none() {
-                interface.id = interface.next_id(|| self.sender.ids.take_spare());
-                if interface.id.is_none() {
-                    continue;
-                }
-            }
-            new.push(interface.local);
-        }
-        new.into_iter().try_for_each(|local| self.challenge_over(local))
-    }
-
-    /// Sends the next challenge of a probe over this interface.
-    fn challenge_over(&mut self, local: Local) -> Result<(), Error> {
-        let (present, needs_ids) = (self.paths.present(), self.needs_ids());
-        let Some(random) = self.paths.random() else { return Ok(()) };
-        let Some(homes) = &mut self.homes else { return Ok(()) };
-        let timeout = homes.settings.timeout;
-        let Some(interface) = homes.interface(local) else { return Ok(()) };
-        let next = self.now + interface.pause(timeout);
-        let id = interface.id.clone().filter(|_| local != present.local);
-        if needs_ids && local != present.local && id.is_none() {
-            // It needs an ID first.
-            (interface.probe, interface.standing) = (None, Standing::New);
-            return Ok(());
-        }
-        let probe = interface.probe.get_or_insert(Probe { sent: Vec::new(), next });
-        probe.next = next;
-        if !self.sender.has_room_for_answers() {
-            // A challenge that does not leave does not count.
-            return Ok(());
-        }
-        let mut cookie = Cookie::default();
-        random.fill(&mut cookie)?;
-        probe.sent.push((cookie, self.now));
-        self.sender.path_message(Path { local, ..present }, PathMessage::Challenge(cookie), id)
-    }
-
-    fn plan_probes(&mut self) {
-        self.timers.stop(Timer::Probe);
-        let present = self.paths.present().local;
-        let Some(homes) = self.homes.as_ref().filter(|_| !self.sender.is_closed()) else { return };
-        let probes = homes.deadline(present).filter(|_| self.paths.are_checked());
-        if let Some(deadline) = homes.wakes.then_some(self.now).or(probes) {
-            self.timers.start(Timer::Probe, deadline);
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -786,12 +437,15 @@ mod tests {
         assert_eq!(interface.next_id(|| None), Some(vec![2]));
         // Now an attempt with the older ID got an answer.
         interface.probe = Some(Probe { sent: vec![(Cookie::default(), Instant(0))], next: Instant(0) });
-        let mut homes = Homes::new(Multihoming::unlinkable(), Local(0));
-        homes.interfaces.push(interface);
-        let interface = homes.interface(Local(1)).unwrap();
+        let mut interfaces = Interfaces::new(Multihoming::unlinkable(), Local(0));
+        interfaces.list.push(interface);
+        let interface = interfaces.interface(Local(1)).unwrap();
         assert_eq!(interface.next_id(|| None), Some(vec![2]));
-        assert!(homes.answered(Instant(9), Local(1), Cookie::default(), Local(1)), "the present interface");
-        let interface = homes.interface(Local(1)).unwrap();
+        assert!(
+            interfaces.answered(Instant(9), Local(1), Cookie::default(), Local(1)),
+            "the present interface"
+        );
+        let interface = interfaces.interface(Local(1)).unwrap();
         interface.fail(Instant(9));
         interface.keep(vec![1]);
         assert_eq!(interface.next_id(|| None), Some(vec![1]), "the ID with the answer");
