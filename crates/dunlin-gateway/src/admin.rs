@@ -103,7 +103,7 @@ fn is_own_host(shared: &Shared, request: &Request<Incoming>) -> bool {
 
 fn status(shared: &Shared) -> Response<Full<Bytes>> {
     // A gateway that drains takes no clients, so a load balancer must not send it any.
-    let is_running = *shared.phase.borrow() == Phase::Running;
+    let is_running = shared.life.phase() == Phase::Running;
     let code = if is_running { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     match status::json(shared) {
         Ok(text) => with_type(code, "application/json", text + "\n"),

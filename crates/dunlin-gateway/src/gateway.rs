@@ -320,7 +320,7 @@ impl Gateway {
             if let Ok(address) = socket.local_addr() {
                 tracing::info!(%address, "nodes: other gateways send datagrams here");
             }
-            tokio::spawn(nodes.clone().run(socket, shared.phase.subscribe()));
+            tokio::spawn(nodes.clone().run(socket, shared.life.phases()));
             drop(shared.nodes.set(nodes));
         }
         drop(self.nodes.set(config));

@@ -20,7 +20,7 @@ use tokio::sync::{Notify, Semaphore, watch};
 use tokio::time::timeout;
 
 use crate::context::Shared;
-use crate::life::{Phase, reached};
+use crate::life::Phase;
 use crate::metrics::Limit;
 use crate::throttle::Line;
 
@@ -63,7 +63,6 @@ pub(crate) async fn run<A: Answers>(
     mut removed: watch::Receiver<bool>,
 ) {
     let (places, hosts) = (Arc::new(Semaphore::new(A::MAX_CONNECTIONS)), Arc::new(Places::default()));
-    let phases = shared.phase.subscribe();
     let reach = |limit: Limit, answers: &A, from: SocketAddr| {
         let listener = answers.name();
         shared.metrics.limit_reached(listener, limit);
@@ -96,7 +95,7 @@ pub(crate) async fn run<A: Answers>(
         let of_all = tokio::select! {
             // The semaphore is never closed.
             place = places.clone().acquire_owned() => place,
-            () = reached(&phases, A::UNTIL) => return,
+            () = shared.life.reached(A::UNTIL) => return,
             _ = removed.wait_for(|removed| *removed) => return,
         };
         tokio::spawn(async move {

@@ -10,7 +10,6 @@ use dunlin::crypto::SecureRandom;
 use dunlin::resume::Tickets;
 use dunlin::wire::PskKeyExchangeMode;
 use dunlin::{CryptoProvider, Negotiated, PskSource, ServerConfig};
-use tokio::sync::watch;
 use tokio::task::{JoinHandle, spawn_blocking};
 use tokio::time::{MissedTickBehavior, interval};
 
@@ -19,7 +18,7 @@ use crate::clock::now_s;
 use crate::config::{Fault, Faults, ListenerConfig, OwnFiles, RouteConfig, TransportKind};
 use crate::context::{self, Shared};
 use crate::files::reason;
-use crate::life::{Phase, reached};
+use crate::life::Phase;
 use crate::memory::{Memory, PolicyFile};
 use crate::own::Own;
 use crate::policy::{
@@ -349,13 +348,12 @@ pub(crate) fn follow(shared: &Arc<Shared>, listeners: Vec<Arc<Policed>>) -> Vec<
 }
 
 async fn follow_file(shared: Arc<Shared>, listeners: Arc<[Arc<Policed>]>) {
-    let phases: watch::Receiver<Phase> = shared.phase.subscribe();
     let mut ticks = interval(POLL);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         tokio::select! {
             _ = ticks.tick() => {}
-            () = reached(&phases, Phase::Draining) => return,
+            () = shared.life.reached(Phase::Draining) => return,
         }
         let (polled, shared) = (listeners.clone(), shared.clone());
         // It fails only if the runtime ends.

@@ -16,7 +16,7 @@ use tokio::time::sleep;
 
 use crate::acme::{self, Failure, Managed, Places};
 use crate::context::Shared;
-use crate::life::{Phase, reached};
+use crate::life::Phase;
 use crate::listener::Live;
 use crate::own::Own;
 
@@ -54,11 +54,12 @@ pub(crate) fn follow(shared: &Arc<Shared>, listeners: &[Arc<Live>]) -> Vec<JoinH
         .map(|(live, number)| {
             let shared = shared.clone();
             tokio::spawn(async move {
-                let phases = shared.phase.subscribe();
-                let mut keeper = Keeper { shared, live, number, failures: 0, retry: None, window: None };
+                let of_task = shared.clone();
+                let mut keeper =
+                    Keeper { shared: of_task, live, number, failures: 0, retry: None, window: None };
                 tokio::select! {
                     () = keeper.run() => {}
-                    () = reached(&phases, Phase::Draining) => {}
+                    () = shared.life.reached(Phase::Draining) => {}
                 }
             })
         })

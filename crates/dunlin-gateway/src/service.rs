@@ -10,10 +10,9 @@ use arc_swap::ArcSwap;
 use dunlin_tokio::places::Places;
 use tokio::net::{TcpListener, TcpSocket, TcpStream, UdpSocket};
 use tokio::sync::{MutexGuard, watch};
-use tokio::time::timeout;
 
 use crate::config::{AdminConfig, Common, Fault, Faults, Field, Place, TransportKind};
-use crate::context::{Alive, Listening, Shared, Tasks};
+use crate::context::{Listening, Shared};
 use crate::life::Phase;
 use crate::memory::PolicyFile;
 use crate::metrics::{Limit, Metrics};
@@ -96,25 +95,29 @@ pub(crate) async fn accept<L: Serve, F>(
             continue;
         }
         let serving = client(shared.clone(), live.clone(), places.clone(), tcp, from);
-        let alive = shared.alive(false);
-        tokio::spawn(counted(alive, live, from, Box::pin(serving)));
+        tokio::spawn(counted(shared.clone(), false, live, from, Box::pin(serving)));
     }
 }
 
-/// Serves a client, and counts it. A box keeps `serving` small: a future has room for each of its arguments
-/// twice.
-pub(crate) async fn counted<L: Serve>(
-    alive: Alive,
+/// Serves a client, and counts it, from now on as a task. A box keeps `serving` small: a future has room for
+/// each of its arguments twice.
+pub(crate) fn counted<L: Serve>(
+    shared: Arc<Shared>,
+    is_freezable: bool,
     live: Arc<L>,
     from: SocketAddr,
     serving: Pin<Box<impl Future<Output = Result<(), Limit>>>>,
-) {
-    let (shared, listener) = (&alive.shared, live.name());
-    shared.metrics.accepted(listener);
-    if let Err(limit) = serving.await {
-        shared.reached_limit(listener, from, limit);
+) -> impl Future<Output = ()> {
+    let alive = shared.life.alive(is_freezable);
+    async move {
+        let listener = live.name();
+        shared.metrics.accepted(listener);
+        if let Err(limit) = serving.await {
+            shared.reached_limit(listener, from, limit);
+        }
+        shared.metrics.closed(listener);
+        drop(alive);
     }
-    shared.metrics.closed(listener);
 }
 
 /// A listener whose task runs.
@@ -343,7 +346,7 @@ impl<L: Serve> Service<L> {
         let freezes = live.freezes();
         let settings = Arc::new(ArcSwap::new(live));
         let removed = watch::Sender::new(false);
-        let (shared, alive) = (self.shared.clone(), self.shared.alive(freezes));
+        let (shared, alive) = (self.shared.clone(), self.shared.life.alive(freezes));
         let (task_settings, task_removed) = (settings.clone(), removed.subscribe());
         tokio::spawn(async move {
             L::serve(shared, task_settings, socket, task_removed).await;
@@ -392,36 +395,14 @@ impl<L: Serve> Service<L> {
 
     /// Accepts no more clients, lets established connections end within `shutdown_time`, then ends them.
     pub(crate) async fn stop(&self) {
-        self.shared.phase.send_if_modified(|phase| {
-            let is_news = *phase < Phase::Draining;
-            *phase = (*phase).max(Phase::Draining);
-            is_news
-        });
         let time = *self.shutdown_time.lock().unwrap_or_else(PoisonError::into_inner);
-        // Freezable tasks go on as long as any ordinary task does.
-        let _ = timeout(time, self.ended(|tasks| tasks.ordinary == 0)).await;
-        if self.has_tasks() {
+        if !self.shared.life.drain(time).await {
             self.end().await;
         }
     }
 
     /// Ends all connections at once, or freezes them.
     pub(crate) async fn end(&self) {
-        self.shared.phase.send_replace(Phase::Ending);
-        let is_over = |tasks: &Tasks| tasks.ordinary == 0 && tasks.freezable == 0;
-        if timeout(END_PATIENCE, self.ended(is_over)).await.is_err() {
-            let _ = timeout(FREEZE_PATIENCE, self.ended(|tasks| tasks.freezable == 0)).await;
-        }
-    }
-
-    fn has_tasks(&self) -> bool {
-        let tasks = *self.shared.tasks.borrow();
-        tasks.ordinary > 0 || tasks.freezable > 0
-    }
-
-    /// Waits until `is_enough` is true for the tasks that have not ended.
-    async fn ended(&self, is_enough: impl FnMut(&Tasks) -> bool) {
-        // It fails only if the sender is gone, which is part of the service.
-        let _ = self.shared.tasks.subscribe().wait_for(is_enough).await;
+        self.shared.life.end(END_PATIENCE, FREEZE_PATIENCE).await;
     }
 }

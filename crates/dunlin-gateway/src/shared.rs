@@ -10,7 +10,7 @@ use tokio::task::{JoinHandle, spawn_blocking};
 use tokio::time::sleep;
 
 use crate::context::Shared;
-use crate::life::{Phase, reached};
+use crate::life::Phase;
 use crate::listener::Live;
 use crate::shared_clients::SharedClients;
 
@@ -42,10 +42,9 @@ pub(crate) fn follow(shared: &Arc<Shared>, listeners: &[Arc<Live>]) -> Vec<JoinH
 fn keys_of(shared: Arc<Shared>, live: Arc<Live>) -> JoinHandle<()> {
     tokio::spawn(async move {
         let Some(keys) = &live.shared else { return };
-        let phases = shared.phase.subscribe();
         tokio::select! {
             () = follow_keys(&shared, &live.config.name, keys) => {}
-            () = reached(&phases, Phase::Draining) => {}
+            () = shared.life.reached(Phase::Draining) => {}
         }
     })
 }
@@ -53,10 +52,9 @@ fn keys_of(shared: Arc<Shared>, live: Arc<Live>) -> JoinHandle<()> {
 fn clients_of(shared: Arc<Shared>, live: Arc<Live>) -> JoinHandle<()> {
     tokio::spawn(async move {
         let Some(clients) = &live.shared_clients else { return };
-        let phases = shared.phase.subscribe();
         tokio::select! {
             () = follow_clients(&shared, &live.config.name, clients) => {}
-            () = reached(&phases, Phase::Draining) => {}
+            () = shared.life.reached(Phase::Draining) => {}
         }
     })
 }

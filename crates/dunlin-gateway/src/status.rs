@@ -116,7 +116,7 @@ pub(crate) fn json(shared: &Shared) -> Result<String, serde_json::Error> {
     });
     let listeners: Vec<_> = listeners.collect();
     serde_json::to_string_pretty(&Status {
-        phase: shared.phase.borrow().name(),
+        phase: shared.life.phase().name(),
         version: metrics::VERSION,
         started: metrics::since_1970(started).as_secs(),
         uptime_seconds: started.elapsed().unwrap_or_default().as_secs(),

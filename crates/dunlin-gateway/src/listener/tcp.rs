@@ -19,7 +19,7 @@ use super::watched::Watched;
 use super::{Live, Settings};
 use crate::config::{AcmeChallenge, MqttConfig, RouteConfig, RouteProtocol, UserName, Verify};
 use crate::context::Shared;
-use crate::life::{Phase, reached};
+use crate::life::Phase;
 use crate::metrics::{self, Limit};
 use crate::proxy::flow::First;
 use crate::proxy::http::{Exchange, Fault};
@@ -147,10 +147,9 @@ async fn shake_hands(
     if let Some(answers) = live.tls.answers() {
         acceptor = acceptor.with_answers(answers);
     }
-    let phases = shared.phase.subscribe();
     let stop = async {
         tokio::select! {
-            () = reached(&phases, Phase::Draining) => {}
+            () = shared.life.reached(Phase::Draining) => {}
             () = displaced => {}
         }
     };
@@ -270,9 +269,8 @@ async fn serve(
 
 /// Waits until a connection has to end: the gateway is in this phase, or the client gives way to another one.
 async fn ends(shared: &Shared, seated: &Seated, phase: Phase) {
-    let phases = shared.phase.subscribe();
     tokio::select! {
-        () = reached(&phases, phase) => {}
+        () = shared.life.reached(phase) => {}
         () = seated.gone() => {}
     }
 }

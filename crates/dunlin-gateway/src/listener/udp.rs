@@ -21,7 +21,7 @@ use super::{Live, Settings};
 use crate::config::{Limits, RouteConfig, RouteProtocol, Verify};
 use crate::context::Shared;
 use crate::identity;
-use crate::life::{Phase, reached};
+use crate::life::Phase;
 use crate::metrics::{self, Limit};
 use crate::policed::Terms;
 use crate::proxy::tcp::CLOSE_PATIENCE;
@@ -101,7 +101,6 @@ pub(crate) async fn run(
         shared.metrics.watch(move || settings.load().config.name.clone(), &endpoint)
     };
     let mut changed = shared.changed.subscribe();
-    let phases = shared.phase.subscribe();
     let next_source = AtomicUsize::new(0);
     let listener = Arc::new(Listener { shared, local, next_source, freezer });
     for dtls in associations {
@@ -121,7 +120,7 @@ pub(crate) async fn run(
                 endpoint.set_server(live.tls.choosing());
                 continue;
             }
-            () = reached(&phases, Phase::Draining) => break true,
+            () = listener.shared.life.reached(Phase::Draining) => break true,
             _ = removed.wait_for(|removed| *removed) => break false,
         };
         let (listener, live) = (listener.clone(), settings.load_full());
@@ -133,7 +132,7 @@ pub(crate) async fn run(
     endpoint.set_server(None);
     let Some(freezer) = listener.freezer.clone() else { return };
     if is_stopping {
-        reached(&phases, Phase::Ending).await;
+        listener.shared.life.reached(Phase::Ending).await;
         let (freezer, shared, name) =
             (freezer.clone(), listener.shared.clone(), settings.load().config.name.clone());
         // It fails only if the runtime ends.
@@ -157,8 +156,8 @@ impl Listener {
         live: Arc<Live>,
         serving: impl Future<Output = Result<(), Limit>> + Send + 'static,
     ) {
-        let alive = self.shared.alive(self.freezer.is_some());
-        tokio::spawn(service::counted(alive, live, from, Box::pin(serving)));
+        let (shared, freezes) = (self.shared.clone(), self.freezer.is_some());
+        tokio::spawn(service::counted(shared, freezes, live, from, Box::pin(serving)));
     }
 
     /// Serves a client. The error is the limit that it has reached.
@@ -268,10 +267,9 @@ impl Listener {
         if let Some(answers) = live.tls.answers() {
             options = options.with_answers(answers);
         }
-        let phases = self.shared.phase.subscribe();
         tokio::select! {
             done = incoming.accept_with(&options) => done,
-            () = reached(&phases, Phase::Draining) => Err(HandshakeError::Stopped),
+            () = self.shared.life.reached(Phase::Draining) => Err(HandshakeError::Stopped),
         }
     }
 
@@ -362,10 +360,9 @@ impl Listener {
                 tracing::error!(listener, client = %from, route, backend, %error, left_out, "no datagrams to the backend; {advice}");
             }
         };
-        let phases = self.shared.phase.subscribe();
         let mut passed = Passed::default();
         let stop = async {
-            reached(&phases, Phase::Ending).await;
+            self.shared.life.reached(Phase::Ending).await;
             if let Some(freezer) = &self.freezer {
                 freezer.done().await;
             }

@@ -13,7 +13,7 @@ use super::remote::{self, Backoff, Failure};
 use super::{Live, Settings, handshake_failed};
 use crate::context::Shared;
 use crate::heard::Heard;
-use crate::life::{Phase, reached};
+use crate::life::Phase;
 use crate::metrics::{Established, Limit};
 use crate::proxy::flow::First;
 use crate::proxy::tcp::{self, End};
@@ -67,10 +67,9 @@ async fn client(
     // A local program proves no identity.
     let seated = Arc::new(places.settle(from.ip(), None, &limits.places()).map_err(Limit::of)?);
     sockets::prepare(tcp);
-    let phases = shared.phase.subscribe();
     let connected = tokio::select! {
         connected = reach(shared, live) => connected,
-        () = reached(&phases, Phase::Draining) => return Ok(None),
+        () = shared.life.reached(Phase::Draining) => return Ok(None),
         () = seated.gone() => {
             gave_way(shared, listener, &seated);
             return Ok(None);
@@ -165,10 +164,9 @@ async fn pass(
         handshake_written,
         "connected"
     );
-    let phases = shared.phase.subscribe();
     let stop = async {
         tokio::select! {
-            () = reached(&phases, Phase::Ending) => {}
+            () = shared.life.reached(Phase::Ending) => {}
             () = seated.gone() => {}
         }
     };

@@ -80,7 +80,7 @@ pub(crate) async fn run(
         }
     };
     let (ended, mut has_ended) = mpsc::unbounded_channel();
-    let phases = shared.phase.subscribe();
+    let phases = shared.life.phases();
     let mut listener = Listener {
         shared,
         settings,
@@ -180,7 +180,7 @@ impl Listener {
             closing: self.closing.subscribe(),
         };
         let serving =
-            service::counted(self.shared.alive(false), live, from, Box::pin(client.serve(from, thawed)));
+            service::counted(self.shared.clone(), false, live, from, Box::pin(client.serve(from, thawed)));
         let ended = self.ended.clone();
         tokio::spawn(async move {
             serving.await;
@@ -383,7 +383,7 @@ impl Client {
     /// Freezes an association for the next tunnel. Without connection IDs, the server would not find it
     /// again.
     fn freezes(&self, live: &Live, link: &Link, from: Path) -> bool {
-        let stops = *self.shared.phase.borrow() >= Phase::Draining;
+        let stops = self.shared.life.phase() >= Phase::Draining;
         let freezer = live.freezer.as_ref().filter(|_| stops && !link.dtls.peer_connection_id().is_empty());
         freezer.is_some_and(|freezer| freezer.freeze(live, &link.endpoint, from))
     }
@@ -398,7 +398,6 @@ impl Client {
     ) -> End {
         let Self { shared, socket, queue, closing, .. } = self;
         let (limits, probe_time) = (&live.config.limits, live.config.datagrams.probe_time);
-        let phases = shared.phase.subscribe();
         let mut next = first;
         let mut latest = Instant::now();
         let mut unanswered = None;
@@ -460,7 +459,7 @@ impl Client {
                 },
                 () = sleep_until(latest + limits.idle_time) => return End::Idle,
                 () = quiet => return End::Stopped,
-                () = reached(&phases, Phase::Ending) => return End::Stopped,
+                () = shared.life.reached(Phase::Ending) => return End::Stopped,
             }
         }
     }
