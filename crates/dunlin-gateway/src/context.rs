@@ -24,7 +24,7 @@ use crate::throttle::{Line, Throttle};
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// The state that all connections share.
-pub(crate) struct Shared {
+pub(crate) struct Context {
     pub(crate) metrics: Metrics,
     pub(crate) life: Life,
     /// The listeners that accept clients.
@@ -43,7 +43,7 @@ pub(crate) struct Shared {
     places: Mutex<HashMap<String, Arc<Places>>>,
 }
 
-impl Shared {
+impl Context {
     pub(crate) fn new(metrics: Metrics) -> Self {
         Self {
             metrics,

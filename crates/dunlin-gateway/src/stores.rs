@@ -20,7 +20,7 @@ use zeroize::Zeroizing;
 use crate::config::{CacheConfig, Fault, FrozenConfig, ListenerConfig, SharedConfig};
 use crate::files::REPORT;
 use crate::frozen::FrozenPlace;
-use crate::learned::Learnt;
+use crate::learned::LearnedState;
 use crate::memory::{Memory, PolicyFile};
 use crate::nodes::NodeKeys;
 use crate::shared_clients::SharedClients;
@@ -94,7 +94,7 @@ pub(crate) struct Stores {
     /// Files of frozen associations.
     frozen: Kept<PathBuf, Arc<FrozenPlace>>,
     /// The knowledge from issuers and registries.
-    pub(crate) learnt: Learnt,
+    pub(crate) learned: LearnedState,
 }
 
 /// The store, the key file, and the name of a listener or policy.
@@ -116,7 +116,7 @@ impl Stores {
             caches: Kept::default(),
             memories: Memories::default(),
             frozen: Kept::default(),
-            learnt: Learnt::default(),
+            learned: LearnedState::default(),
         }
     }
 
