@@ -13,18 +13,18 @@ use hyper::header::{
 use hyper::http::uri::Authority;
 use hyper::{Method, Request, Response, StatusCode, Version};
 
-use crate::context::Shared;
+use crate::context::Context;
 use crate::dashboard;
+use crate::http::Answers;
 use crate::life::Phase;
 use crate::metrics::Role;
-use crate::plain::Answers;
 use crate::status;
 
 /// How many connections one host may have. Load balancers and Prometheus need one each, a browser six.
 const MAX_PER_HOST: usize = 8;
 
 /// The administrative listener.
-pub(crate) struct Admin(pub(crate) Arc<Shared>);
+pub(crate) struct Admin(pub(crate) Arc<Context>);
 
 impl Answers for Admin {
     // So that a broken client cannot take all file descriptors.
@@ -52,8 +52,8 @@ impl Answers for Admin {
     }
 }
 
-fn answer(shared: &Shared, request: &Request<Incoming>) -> Response<Full<Bytes>> {
-    if !is_own_host(shared, request) {
+fn answer(context: &Context, request: &Request<Incoming>) -> Response<Full<Bytes>> {
+    if !is_own_host(context, request) {
         return plain(
             StatusCode::MISDIRECTED_REQUEST,
             "Host names another machine; ask for localhost or an IP address, or add the name to hosts in [admin]\n",
@@ -67,14 +67,14 @@ fn answer(shared: &Shared, request: &Request<Incoming>) -> Response<Full<Bytes>>
     match request.uri().path() {
         "/metrics" => {
             let form = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-            with_type(StatusCode::OK, form, shared.metrics.text())
+            with_type(StatusCode::OK, form, context.metrics.text())
         }
-        "/status" => status(shared),
+        "/status" => status(context),
         // The dashboard shows the metrics of gateways.
-        "/" if shared.metrics.role == Role::Gateway => page(),
+        "/" if context.metrics.role == Role::Gateway => page(),
         _ => plain(
             StatusCode::NOT_FOUND,
-            match shared.metrics.role {
+            match context.metrics.role {
                 Role::Gateway => "there are /, /metrics and /status\n",
                 Role::Tunnel => "there are /metrics and /status\n",
             },
@@ -85,7 +85,7 @@ fn answer(shared: &Shared, request: &Request<Incoming>) -> Response<Full<Bytes>>
 /// Whether the request is for this machine. A web page of another site can make a browser ask here under a
 /// name of its own (DNS rebinding); it cannot do so under an IP address or `localhost`. HTTP/1.0 allows
 /// requests without `Host`, which no browser sends.
-fn is_own_host(shared: &Shared, request: &Request<Incoming>) -> bool {
+fn is_own_host(context: &Context, request: &Request<Incoming>) -> bool {
     // RFC 9112 §3.2.2: the authority of an absolute target replaces Host.
     let authority = match (request.uri().authority(), request.headers().get(HOST)) {
         (Some(authority), _) => Some(authority.clone()),
@@ -98,14 +98,14 @@ fn is_own_host(shared: &Shared, request: &Request<Incoming>) -> bool {
     let Some(authority) = authority else { return request.version() == Version::HTTP_10 };
     let host = authority.host().to_ascii_lowercase();
     let address = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(&host);
-    host == "localhost" || address.parse::<IpAddr>().is_ok() || shared.admin_hosts.load().contains(&host)
+    host == "localhost" || address.parse::<IpAddr>().is_ok() || context.admin_hosts.load().contains(&host)
 }
 
-fn status(shared: &Shared) -> Response<Full<Bytes>> {
+fn status(context: &Context) -> Response<Full<Bytes>> {
     // A gateway that drains takes no clients, so a load balancer must not send it any.
-    let is_running = *shared.phase.borrow() == Phase::Running;
+    let is_running = context.life.phase() == Phase::Running;
     let code = if is_running { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
-    match status::json(shared) {
+    match status::json(context) {
         Ok(text) => with_type(code, "application/json", text + "\n"),
         Err(error) => plain(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()),
     }
@@ -144,7 +144,7 @@ mod tests {
 
     #[test]
     fn only_hosts_of_the_network_have_a_limit_of_their_own() {
-        let admin = Admin(Arc::new(Shared::new(Metrics::new(Role::Gateway))));
+        let admin = Admin(Arc::new(Context::new(Metrics::new(Role::Gateway))));
         let of = |address: &str| admin.max_per_host(address.parse().unwrap());
         assert_eq!([of("127.0.0.9"), of("::1"), of("::ffff:127.0.0.1")], [usize::MAX; 3]);
         assert_eq!([of("192.0.2.1"), of("2001:db8::1"), of("::ffff:192.0.2.1")], [8; 3]);

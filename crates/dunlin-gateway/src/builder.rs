@@ -18,8 +18,8 @@ use dunlin_store::psk::{PskError, ShortKeys};
 
 use crate::config::{CredentialTrust, Fault, Faults, ListenerConfig};
 use crate::files::{self, open_to_others};
-use crate::learned::Learnt;
-use crate::own::{self, Own};
+use crate::learned::LearnedState;
+use crate::own::{self, OwnIdentity};
 use crate::stores::Stores;
 
 /// The number of certificate chains of clients that a listener has verified and remembers, some 500 bytes
@@ -29,7 +29,7 @@ const MAX_VERDICTS: usize = 10_000;
 /// The content of a listener's files.
 pub(crate) struct Files {
     /// In the order of the configuration. Certificates by ACME change.
-    pub(crate) own: ArcSwap<Vec<Own>>,
+    pub(crate) own: ArcSwap<Vec<OwnIdentity>>,
     pub(crate) trust: Verifiers,
     /// The registry's answers about clients with verifiable credentials.
     pub(crate) answers: Option<LookUpAnswers>,
@@ -46,7 +46,7 @@ pub(crate) struct Cache {
 }
 
 /// Builds the configurations of a listener.
-pub(crate) struct Maker {
+pub(crate) struct ConfigBuilder {
     pub(crate) listener: ListenerConfig,
     pub(crate) files: Files,
     pub(crate) tickets: Tickets,
@@ -55,7 +55,7 @@ pub(crate) struct Maker {
     pub(crate) change: Mutex<()>,
 }
 
-impl Maker {
+impl ConfigBuilder {
     /// Reads the files of `listener`. With `opens_stores` it also opens the handshake cache. `None` if there
     /// are faults, which are added to `faults`; problems with which the gateway can go on are added to
     /// `warnings`.
@@ -70,7 +70,7 @@ impl Maker {
         let own = own::of_listener(listener, stores, faults, warnings);
         let x509 = files::trust([&clients.ca, &clients.crl, &clients.raw_keys], faults);
         let (trust, answers) =
-            verifiers(x509, &clients.credentials, &stores.provider, &stores.learnt, faults, warnings);
+            verifiers(x509, &clients.credentials, &stores.provider, &stores.learned, faults, warnings);
         let files = Files {
             own: ArcSwap::from_pointee(own),
             trust,
@@ -110,7 +110,7 @@ pub(crate) fn verifiers(
     trust: Trust,
     credentials: &CredentialTrust,
     provider: &Arc<CryptoProvider>,
-    learnt: &Learnt,
+    learned: &LearnedState,
     faults: &mut Vec<Fault>,
     warnings: &mut Vec<Fault>,
 ) -> (Verifiers, Option<LookUpAnswers>) {
@@ -120,7 +120,7 @@ pub(crate) fn verifiers(
     let raw_key = raw_key.map(|trust| Arc::new(trust) as Arc<dyn Verifier>);
     // The type with the smaller messages comes first, which is the last one that is added.
     let verifiers = x509.into_iter().chain(raw_key).fold(Verifiers::default(), Verifiers::with);
-    let (judges, answers) = credentials.verifiers(provider, learnt, faults, warnings);
+    let (judges, answers) = credentials.verifiers(provider, learned, faults, warnings);
     (judges.into_iter().fold(verifiers, Verifiers::with), answers)
 }
 

@@ -14,7 +14,7 @@ use tokio::time::sleep;
 
 use crate::acme::Challenges;
 use crate::config::{Fault, TransportKind};
-use crate::life::{Phase, reached};
+use crate::life::{Life, Phase};
 use crate::memory::PolicyFile;
 use crate::metrics::{Limit, Metrics};
 use crate::nodes::Nodes;
@@ -24,9 +24,9 @@ use crate::throttle::{Line, Throttle};
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// The state that all connections share.
-pub(crate) struct Shared {
+pub(crate) struct Context {
     pub(crate) metrics: Metrics,
-    pub(crate) phase: watch::Sender<Phase>,
+    pub(crate) life: Life,
     /// The listeners that accept clients.
     pub(crate) listening: ArcSwap<Vec<Listening>>,
     /// Names that requests to the administrative listener may have in `Host`.
@@ -41,48 +41,13 @@ pub(crate) struct Shared {
     pub(crate) challenges: Challenges,
     /// The places of listeners by their names. The sockets of a listener share them.
     places: Mutex<HashMap<String, Arc<Places>>>,
-    /// Listeners and connections whose tasks have not ended.
-    pub(crate) tasks: watch::Sender<Tasks>,
 }
 
-/// The tasks that have not ended.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Tasks {
-    /// Tasks that may end by themselves while the service drains.
-    pub(crate) ordinary: usize,
-    /// Tasks that go on until the service ends all connections, and freezes theirs.
-    pub(crate) freezable: usize,
-}
-
-/// A task of the service, counted until the value is dropped.
-pub(crate) struct Alive {
-    pub(crate) shared: Arc<Shared>,
-    is_freezable: bool,
-}
-
-impl Drop for Alive {
-    fn drop(&mut self) {
-        self.shared.tasks.send_modify(|tasks| {
-            let count = tasks.of(self.is_freezable);
-            *count = count.saturating_sub(1);
-        });
-    }
-}
-
-impl Tasks {
-    const fn of(&mut self, is_freezable: bool) -> &mut usize {
-        match is_freezable {
-            true => &mut self.freezable,
-            false => &mut self.ordinary,
-        }
-    }
-}
-
-impl Shared {
+impl Context {
     pub(crate) fn new(metrics: Metrics) -> Self {
         Self {
             metrics,
-            phase: watch::Sender::new(Phase::Running),
+            life: Life::default(),
             listening: ArcSwap::default(),
             admin_hosts: ArcSwap::default(),
             changed: watch::Sender::new(()),
@@ -90,14 +55,7 @@ impl Shared {
             lines: Throttle::default(),
             challenges: Challenges::default(),
             places: Mutex::default(),
-            tasks: watch::Sender::new(Tasks::default()),
         }
-    }
-
-    /// Counts a task. If it is freezable, a service that drains does not wait for its end.
-    pub(crate) fn alive(self: &Arc<Self>, is_freezable: bool) -> Alive {
-        self.tasks.send_modify(|tasks| *tasks.of(is_freezable) += 1);
-        Alive { shared: self.clone(), is_freezable }
     }
 
     /// Counts a client that has reached a limit. The log tells of each limit at most once a minute.
@@ -124,11 +82,10 @@ impl Shared {
         removed: &mut watch::Receiver<bool>,
         name: impl Fn() -> String,
     ) -> Option<(TcpStream, SocketAddr)> {
-        let phases = self.phase.subscribe();
         loop {
             let accepted = tokio::select! {
                 accepted = socket.accept() => accepted,
-                () = reached(&phases, until) => return None,
+                () = self.life.reached(until) => return None,
                 _ = removed.wait_for(|removed| *removed) => return None,
             };
             match accepted {

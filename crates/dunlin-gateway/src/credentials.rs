@@ -27,9 +27,9 @@ use zeroize::Zeroizing;
 
 use crate::clock::now_s;
 use crate::config::{CredentialTrust, Fault, FileField, OwnCredential};
+use crate::did_registry::{stapled, watch_issuers, watch_registries};
 use crate::files::{content, in_file, open_to_others, text};
-use crate::learned::Learnt;
-use crate::lookups::{stapled, watch_issuers, watch_registries};
+use crate::learned::LearnedState;
 
 const OWN_DID: &str = "give the directory that `dunlin did create` has made, or its private key";
 
@@ -45,7 +45,7 @@ impl CredentialTrust {
     pub(crate) fn verifiers(
         &self,
         provider: &Arc<CryptoProvider>,
-        learnt: &Learnt,
+        learned: &LearnedState,
         faults: &mut Vec<Fault>,
         warnings: &mut Vec<Fault>,
     ) -> (Vec<Arc<dyn Verifier>>, Option<LookUpAnswers>) {
@@ -55,7 +55,7 @@ impl CredentialTrust {
         let registry = self
             .registry
             .as_ref()
-            .and_then(|registry| registry.client(provider, learnt).map_err(|fault| faults.push(fault)).ok());
+            .and_then(|registry| registry.client(provider, learned).map_err(|fault| faults.push(fault)).ok());
         let look_ups = registry.map(|registry: RegistryClient| LookUps::new(vec![registry], None));
         let documents: Vec<_> = self.documents.iter().map(document).collect();
         let (documents, unread): (Vec<_>, Vec<_>) = documents.into_iter().partition(Result::is_ok);
@@ -75,10 +75,10 @@ impl CredentialTrust {
         }
         if let Some(issuers) = &self.issuers {
             let verifier =
-                self.try_verifier(issuers, &documents, look_ups.as_ref(), provider, learnt, warnings);
+                self.try_verifier(issuers, &documents, look_ups.as_ref(), provider, learned, warnings);
             match verifier.map(Arc::new) {
                 Ok(verifier) => {
-                    learnt.watch(&verifier);
+                    learned.watch(&verifier);
                     if let Some(look_ups) = &look_ups {
                         watch_issuers(look_ups, &verifier);
                     }
@@ -121,7 +121,7 @@ impl CredentialTrust {
         documents: &[DidDocument],
         look_ups: Option<&LookUps>,
         provider: &Arc<CryptoProvider>,
-        learnt: &Learnt,
+        learned: &LearnedState,
         warnings: &mut Vec<Fault>,
     ) -> Result<CredentialVerifier, Fault> {
         let (now, list) = (now(), list(issuers)?);
@@ -147,13 +147,13 @@ impl CredentialTrust {
             }
             let list = StatusList::verify_file(&judge, provider, &content, now);
             let list = list.map_err(|error| in_file(field, &error, advice))?;
-            learnt.insert(list.clone()).map_err(|error| in_file(field, &error, advice))?;
+            learned.insert(list.clone()).map_err(|error| in_file(field, &error, advice))?;
             lists.insert(list).map_err(|error| in_file(field, &error, "name each list once"))?;
         }
-        learnt.add_sent(&mut lists, &trusted, &listed.others);
+        learned.add_sent(&mut lists, &trusted, &listed.others);
         let verifier = CredentialVerifier::new(provider.clone(), trusted);
         let mut verifier = verifier
-            .with_known(learnt.known())
+            .with_known(learned.known())
             .with_resolved_issuers(listed.others)
             .with_status(lists)
             .with_unverified_status(unverified);
@@ -200,7 +200,7 @@ impl OwnCredential {
         &self,
         trust: &CredentialTrust,
         provider: &Arc<CryptoProvider>,
-        learnt: &Learnt,
+        learned: &LearnedState,
         warnings: &mut Vec<Fault>,
     ) -> Result<(Credential, Option<Arc<Stapler>>), Fault> {
         let mut documents = trust.documents.iter().map(document).collect::<Result<Vec<_>, _>>()?;
@@ -251,9 +251,9 @@ impl OwnCredential {
             self.membership.as_ref().map(|field| membership(field, holding.did())).transpose()?;
         let unnumbered = || in_file(shown, &"the method of its DID has no number in handshakes", advice);
         let registry =
-            trust.registry.as_ref().map(|registry| registry.client(provider, learnt)).transpose()?;
+            trust.registry.as_ref().map(|registry| registry.client(provider, learned)).transpose()?;
         let (credential, stapler) =
-            stapled(holding, registry, membership.unwrap_or_default(), provider, learnt);
+            stapled(holding, registry, membership.unwrap_or_default(), provider, learned);
         if let (Some(field), None) = (&self.membership, &stapler) {
             let what = "it travels with the proofs of a registry, which this DID does not have";
             return Err(field.place.fault(what, "add registry for a did:dunlin, or leave this out"));

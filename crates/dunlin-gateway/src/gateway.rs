@@ -12,19 +12,19 @@ use tokio::task::JoinHandle;
 
 use crate::acme::Managed;
 use crate::config::{self, Config, Fault, Faults, Field, Join, ListenerConfig, NodesConfig, RedirectConfig};
+use crate::did_registry::Refreshing;
 use crate::known::KnownPlaces;
-use crate::listener::{Live, Settings};
-use crate::lookups::Refreshing;
+use crate::listener::{ListenerState, Settings};
 use crate::memory::PolicyFile;
 use crate::metrics::{Metrics, Role};
 use crate::nodes::{NodeKeys, Nodes};
-use crate::policed;
+use crate::policy_configs;
 use crate::redirect::Redirecting;
 use crate::service::{self, Bound, Running, Service};
 use crate::sockets::Sockets;
 use crate::stores::Stores;
 use crate::tls;
-use crate::{context, listener, plain, renewal, shared};
+use crate::{cluster, context, http, listener, renewal};
 
 /// A TLS proxy in front of existing servers.
 ///
@@ -46,7 +46,7 @@ use crate::{context, listener, plain, renewal, shared};
 /// # }
 /// ```
 pub struct Gateway {
-    service: Service<Live>,
+    service: Service<ListenerState>,
     stores: Arc<Stores>,
     /// The tasks that follow the files of policies and shared ticket keys, and those that renew certificates.
     followers: Mutex<Vec<JoinHandle<()>>>,
@@ -93,7 +93,11 @@ impl RedirectSockets {
     ///
     /// # Errors
     /// The first address that cannot be bound.
-    async fn bind(service: &Service<Live>, config: &RedirectConfig, to: SocketAddr) -> Result<Self, Fault> {
+    async fn bind(
+        service: &Service<ListenerState>,
+        config: &RedirectConfig,
+        to: SocketAddr,
+    ) -> Result<Self, Fault> {
         let plain = service.bind_one(&config.listen).await?;
         let mut pool = vec![];
         if let Join::Port(ports) = &config.join {
@@ -108,7 +112,7 @@ impl RedirectSockets {
 
 /// A configuration with the content of its files.
 struct Prepared {
-    listeners: Vec<Live>,
+    listeners: Vec<ListenerState>,
     warnings: Vec<Fault>,
 }
 
@@ -126,7 +130,7 @@ impl Prepared {
         let opened = match opens_stores {
             true => {
                 let shared = config.listeners.iter().find_map(|listener| listener.shared.as_ref());
-                stores.learnt.open_known(&stores.provider, known, shared)
+                stores.learned.open_known(&stores.provider, known, shared)
             }
             false => known.map_or(Ok(()), KnownPlaces::check),
         };
@@ -160,7 +164,7 @@ impl Prepared {
                 Some(Ok(place)) => Some(place),
                 None => None,
             };
-            let shared = stores.shared_tickets(&config);
+            let shared_tickets = stores.shared_tickets(&config);
             let shared_clients = tls.as_ref().and_then(|tls| tls.policed());
             let shared_clients =
                 shared_clients.map(|policed| stores.shared_clients(&config, policed.file())).transpose();
@@ -168,11 +172,11 @@ impl Prepared {
                 faults.push(fault);
                 None
             });
-            listeners.extend(tls.map(|tls| Live {
+            listeners.extend(tls.map(|tls| ListenerState {
                 config,
                 tls,
                 passwords,
-                shared,
+                shared_tickets,
                 shared_clients: shared_clients.flatten(),
                 acme,
                 frozen,
@@ -180,8 +184,8 @@ impl Prepared {
         }
         Faults::none_in(faults)?;
         let policed: Vec<_> =
-            listeners.iter().filter_map(|live: &Live| live.tls.policed().cloned()).collect();
-        warnings.extend(policed::warnings_of(&policed));
+            listeners.iter().filter_map(|live: &ListenerState| live.tls.policed().cloned()).collect();
+        warnings.extend(policy_configs::warnings_of(&policed));
         Ok(Self { listeners, warnings })
     }
 }
@@ -227,7 +231,7 @@ impl Gateway {
     /// The errors of [`Self::start`].
     pub async fn start_with(config: Config, sockets: Sockets) -> Result<Self, Faults> {
         let (metrics, mut stores) = (Metrics::new(Role::Gateway), Stores::new());
-        stores.learnt.outage_proofs = metrics.outage_proofs.clone();
+        stores.learned.outage_proofs = metrics.outage_proofs.clone();
         let gateway = Self {
             service: Service::new(metrics, sockets),
             stores: Arc::new(stores),
@@ -249,24 +253,28 @@ impl Gateway {
     /// All faults. The previous configuration then stays in force.
     pub async fn reload(&self, config: Config) -> Result<(), Faults> {
         let replaced = self.replace(config).await;
-        self.service.shared.metrics.reloaded(replaced.as_ref().err());
+        self.service.context.metrics.reloaded(replaced.as_ref().err());
         replaced
     }
 
     /// Counts a reload that failed before it could be asked for: the configuration did not load.
     pub fn note_refused_reload(&self, faults: &Faults) {
-        self.service.shared.metrics.reloaded(Some(faults));
+        self.service.context.metrics.reloaded(Some(faults));
     }
 
     async fn replace(&self, config: Config) -> Result<(), Faults> {
         let running = self.service.lock().await;
-        let bound = self.stores.learnt.during(self.bind(&running, config)).await?;
+        let bound = self.stores.learned.during(self.bind(&running, config)).await?;
         self.service.replace(running, bound);
         Ok(())
     }
 
     /// Binds the listeners of `config`, beside those that run.
-    async fn bind(&self, running: &[Running<Live>], config: Config) -> Result<Bound<Live>, Faults> {
+    async fn bind(
+        &self,
+        running: &[Running<ListenerState>],
+        config: Config,
+    ) -> Result<Bound<ListenerState>, Faults> {
         let (common, stores, nodes) = (config.common.clone(), self.stores.clone(), config.nodes.clone());
         self.check_nodes(nodes.as_ref())?;
         let prepared = service::off_thread(move || Prepared::read(config, &stores, true, vec![])).await?;
@@ -307,7 +315,7 @@ impl Gateway {
     ) -> Option<(Arc<Nodes>, UdpSocket)> {
         let keys = self.stores.nodes.get().filter(|_| self.nodes.get().is_none())?;
         let config = nodes?;
-        let nodes = Nodes::new(config, keys.clone(), &self.service.shared.metrics);
+        let nodes = Nodes::new(config, keys.clone(), &self.service.context.metrics);
         let nodes = nodes.map_err(|fault| faults.push(fault)).ok()?;
         let bound = self.service.bind_datagrams(&config.listen).await;
         Some((nodes, bound.map_err(|fault| faults.push(fault)).ok()?))
@@ -315,20 +323,20 @@ impl Gateway {
 
     /// Begins to exchange datagrams with other gateways. Only the first call has an effect.
     fn begin_nodes(&self, config: Option<NodesConfig>, link: Option<(Arc<Nodes>, UdpSocket)>) {
-        let shared = &self.service.shared;
+        let context = &self.service.context;
         if let Some((nodes, socket)) = link {
             if let Ok(address) = socket.local_addr() {
                 tracing::info!(%address, "nodes: other gateways send datagrams here");
             }
-            tokio::spawn(nodes.clone().run(socket, shared.phase.subscribe()));
-            drop(shared.nodes.set(nodes));
+            tokio::spawn(nodes.clone().run(socket, context.life.phases()));
+            drop(context.nodes.set(nodes));
         }
         drop(self.nodes.set(config));
     }
 
     /// Puts the policies of these listeners in force, and follows their files instead of the running
     /// listeners' files. Likewise renews their certificates.
-    fn follow(&self, running: &[Running<Live>], next: &[Arc<Live>]) {
+    fn follow(&self, running: &[Running<ListenerState>], next: &[Arc<ListenerState>]) {
         for listener in running {
             if let Some(policed) = listener.settings.load().tls.policed() {
                 policed.file().retire();
@@ -336,12 +344,12 @@ impl Gateway {
         }
         let policed: Vec<_> = next.iter().filter_map(|live| live.tls.policed().cloned()).collect();
         policed.iter().for_each(|policed| policed.file().adopt(&policed.file().current()));
-        let mut tasks = policed::follow(&self.service.shared, policed);
-        tasks.extend(renewal::follow(&self.service.shared, next));
-        tasks.extend(shared::follow(&self.service.shared, next));
-        let shared = self.service.shared.clone();
-        self.stores.learnt.follow_known(move |is_answered| {
-            shared.metrics.shared_refreshed("", "known", is_answered);
+        let mut tasks = policy_configs::follow(&self.service.context, policed);
+        tasks.extend(renewal::follow(&self.service.context, next));
+        tasks.extend(cluster::follow(&self.service.context, next));
+        let context = self.service.context.clone();
+        self.stores.learned.follow_known(move |is_answered| {
+            context.metrics.shared_refreshed("", "known", is_answered);
         });
         let staplers = next.iter().flat_map(|live| live.tls.staplers());
         Refreshing::replace(&self.refreshing, staplers, &self.stores.provider);
@@ -351,7 +359,11 @@ impl Gateway {
     }
 
     /// Binds the sockets for plain HTTP that no running task has: one for each listener, or none.
-    async fn bind_redirects(&self, next: &[Live], faults: &mut Vec<Fault>) -> Vec<Option<RedirectSockets>> {
+    async fn bind_redirects(
+        &self,
+        next: &[ListenerState],
+        faults: &mut Vec<Fault>,
+    ) -> Vec<Option<RedirectSockets>> {
         let mut sockets = vec![];
         for live in next {
             let is_bound = {
@@ -373,7 +385,7 @@ impl Gateway {
 
     /// Begins to serve the new sockets for plain HTTP, gives the others new settings, and ends those that are
     /// not wanted.
-    fn replace_redirects(&self, listeners: &[Arc<Live>], sockets: Vec<Option<RedirectSockets>>) {
+    fn replace_redirects(&self, listeners: &[Arc<ListenerState>], sockets: Vec<Option<RedirectSockets>>) {
         let mut running = self.redirects.lock().unwrap_or_else(PoisonError::into_inner);
         let mut next = vec![];
         for (live, socket) in listeners.iter().zip(sockets) {
@@ -388,14 +400,14 @@ impl Gateway {
                 tracing::info!(listener = name, address = %local, "redirecting from plain HTTP");
                 let settings: Settings = Arc::new(ArcSwap::new(live.clone()));
                 let removed = watch::Sender::new(false);
-                let (shared, of_redirect) = (self.service.shared.clone(), settings.clone());
-                let answers = move || Redirecting { shared: shared.clone(), live: of_redirect.load_full() };
-                let shared = self.service.shared.clone();
-                tokio::spawn(plain::run(shared, answers, plain, removed.subscribe()));
+                let (context, of_redirect) = (self.service.context.clone(), settings.clone());
+                let answers = move || Redirecting { context: context.clone(), live: of_redirect.load_full() };
+                let context = self.service.context.clone();
+                tokio::spawn(http::run(context, answers, plain, removed.subscribe()));
                 for socket in pool {
                     let port = socket.local_addr().ok().map(|local| local.port());
-                    let (shared, settings) = (self.service.shared.clone(), settings.clone());
-                    tokio::spawn(listener::tcp::run(shared, settings, socket, removed.subscribe(), port));
+                    let (context, settings) = (self.service.context.clone(), settings.clone());
+                    tokio::spawn(listener::tcp::run(context, settings, socket, removed.subscribe(), port));
                 }
                 let (address, join) = (config.listen.value, config.join.clone());
                 let to = live.config.listen.value;
@@ -425,7 +437,7 @@ impl Gateway {
 
     /// The metrics in the text format of OpenMetrics.
     pub fn metrics(&self) -> String {
-        self.service.shared.metrics.text()
+        self.service.context.metrics.text()
     }
 
     /// Stops: the gateway accepts no more clients and aborts handshakes. Established connections may go on
@@ -433,12 +445,12 @@ impl Gateway {
     /// this function and calling [`Self::end`] ends them earlier.
     pub async fn stop(&self) {
         self.service.stop().await;
-        self.stores.learnt.close_known().await;
+        self.stores.learned.close_known().await;
     }
 
     /// Ends all connections with a close_notify, and the gateway.
     pub async fn end(&self) {
         self.service.end().await;
-        self.stores.learnt.close_known().await;
+        self.stores.learned.close_known().await;
     }
 }

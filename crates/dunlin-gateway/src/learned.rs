@@ -21,7 +21,7 @@ use crate::known::{self, KnownPlaces};
 /// copy of an older status list would hide a revocation, and an older proof of a DID would make a key count
 /// again that its owner has replaced.
 #[derive(Default)]
-pub(crate) struct Learnt {
+pub(crate) struct LearnedState {
     /// The newest status list of each issuer, from files.
     status: Mutex<StatusLists>,
     /// The verifiers, which learn further lists from peers.
@@ -40,7 +40,7 @@ pub(crate) struct Learnt {
     pub(crate) outage_proofs: Counter,
 }
 
-impl Learnt {
+impl LearnedState {
     pub(crate) fn insert(&self, list: StatusList) -> Result<(), StatusError> {
         self.status.lock().unwrap_or_else(PoisonError::into_inner).insert(list)
     }
@@ -196,20 +196,20 @@ mod tests {
 
     #[tokio::test]
     async fn a_refused_reload_leaves_no_verifier() {
-        let (provider, learnt) = (Arc::new(dunlin_awslc::provider()), Learnt::default());
+        let (provider, learned) = (Arc::new(dunlin_awslc::provider()), LearnedState::default());
         let verifier = || Arc::new(CredentialVerifier::new(provider.clone(), Vec::<DidDocument>::new()));
         let is_watched = |verifier: &Arc<CredentialVerifier>| {
-            let watched = learnt.verifiers.lock().expect("a lock");
+            let watched = learned.verifiers.lock().expect("a lock");
             watched.iter().any(|other| other.ptr_eq(&Arc::downgrade(verifier)))
         };
         let (accepted, refused) = (verifier(), verifier());
         let reload = |verifier| {
-            learnt.watch(verifier);
+            learned.watch(verifier);
             Ok(())
         };
-        assert!(learnt.during(async { reload(&accepted) }).await.is_ok());
+        assert!(learned.during(async { reload(&accepted) }).await.is_ok());
         let fault = Err::<(), _>(Faults::one(Fault::elsewhere("a fault", "mend it")));
-        let reload = learnt.during(async { reload(&refused).and(fault) });
+        let reload = learned.during(async { reload(&refused).and(fault) });
         assert!(reload.await.is_err());
         // As a task that looks up its issuers, this test still holds it.
         assert!(is_watched(&accepted) && !is_watched(&refused));
@@ -217,7 +217,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_reload_confirms_the_validators_of_a_registry() {
-        let (provider, learnt) = (Arc::new(dunlin_awslc::provider()), Learnt::default());
+        let (provider, learned) = (Arc::new(dunlin_awslc::provider()), LearnedState::default());
         let genesis = r#"{"chain_id": "example-1", "app_state": {"origin": "registry.example/1"}, "validators": [{"power": "10",
             "pub_key": {"type": "tendermint/PubKeyEd25519", "value": "AQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQE="}}]}"#;
         let read = |now_s| {
@@ -225,15 +225,15 @@ mod tests {
             RegistryTrust::replicated(trust.expect("a genesis file"))
         };
         let (begin, later) = (1_800_000_000, 1_800_000_001 + DEFAULT_TRUSTING_PERIOD);
-        let known = learnt.registry(&provider, read(begin), 0);
+        let known = learned.registry(&provider, read(begin), 0);
         assert_eq!(*known.trust(), read(begin));
         let reload = async |trust: RegistryTrust, is_accepted: bool| {
             let read = async {
-                let read = learnt.registry(&provider, trust, 0);
+                let read = learned.registry(&provider, trust, 0);
                 let fault = || Faults::one(Fault::elsewhere("a fault", "mend it"));
                 is_accepted.then_some(read).ok_or_else(fault)
             };
-            learnt.during(read).await
+            learned.during(read).await
         };
         // A refused reload changes nothing, neither now nor with the next one.
         assert!(reload(read(later), false).await.is_err());
@@ -252,7 +252,7 @@ mod tests {
     fn listeners_with_other_keys_of_a_registry_share_no_trust() {
         /// The beginning of an Ed25519 key in DER.
         const SPKI: [u8; 12] = [0x30, 0x2a, 0x30, 5, 6, 3, 0x2b, 0x65, 0x70, 3, 0x21, 0];
-        let (provider, learnt) = (Arc::new(dunlin_awslc::provider()), Learnt::default());
+        let (provider, learned) = (Arc::new(dunlin_awslc::provider()), LearnedState::default());
         let key = |kind, number: u8| {
             let key = PublicKey::from_spki(&[&SPKI[..], &[number; 32]].concat()).expect("a key");
             NoteKey::new(&provider, "registry.example/1", kind, &key).expect("a name")
@@ -260,7 +260,7 @@ mod tests {
         let [first, second] = [1, 3].map(|number| key(NoteKeyKind::Note, number));
         let one = RegistryTrust::new(first, vec![key(NoteKeyKind::Cosignature, 1)]).expect("a trust");
         let both = one.clone().with_other_key(second).expect("a trust");
-        let registry = |trust: &RegistryTrust| learnt.registry(&provider, trust.clone(), 0);
+        let registry = |trust: &RegistryTrust| learned.registry(&provider, trust.clone(), 0);
         let (of_one, of_both) = (registry(&one), registry(&both));
         for (known, trust) in [(&of_one, &one), (&of_both, &both), (&of_one, &one)] {
             assert!(Arc::ptr_eq(known, &registry(trust)));

@@ -12,13 +12,13 @@
 //! 7    gateway tunnel                 | start, reload and stop; the device side, with clients that know no TLS
 //! 6    redirect                       | plain HTTP, from which clients are sent on to HTTPS
 //! 6    renewal                        | renewals of certificates by ACME
-//! 6    shared                         | the state that several gateways share through Redis
+//! 6    cluster                        | the state that several gateways share through Redis
 //! 5    listener                       | sockets that accept clients
 //! 4    service                        | listeners that a reload replaces: for gateways and tunnels
-//! 4    tls policed                    | the engine's configurations of a listener: by route, or by policy
-//! 4    admin status plain             | `/metrics` and `/status`; listeners for plain HTTP
+//! 4    tls policy_configs             | the engine's configurations of a listener: by route, or by policy
+//! 4    admin status http              | `/metrics` and `/status`; listeners for plain HTTP
 //! 3    builder                        | the parts of these configurations, from files and stores
-//! 3    own credentials lookups        | certificates, credentials and DIDs of both sides; registries
+//! 3    own credentials did_registry   | certificates, credentials and DIDs of both sides; registries
 //! 3    stores                         | the state that outlives a reload
 //! 2    context                        | the state that all connections share
 //! 2    memory shared_clients          | a policy's file, and the memory of its clients
@@ -43,29 +43,30 @@ mod acme;
 mod admin;
 mod builder;
 mod clock;
+mod cluster;
 pub mod config;
 mod context;
 mod credentials;
 mod dashboard;
+mod did_registry;
 mod document;
 mod files;
 mod frozen;
 mod gateway;
 mod heard;
+mod http;
 pub mod https;
 mod identity;
 pub mod known;
 mod learned;
 mod life;
 mod listener;
-mod lookups;
 mod memory;
 mod metrics;
 mod nodes;
 mod own;
-mod plain;
-mod policed;
 pub mod policy;
+mod policy_configs;
 mod proxy;
 mod proxy_protocol;
 mod redirect;
@@ -73,7 +74,6 @@ mod redirected;
 mod renewal;
 mod route;
 mod service;
-mod shared;
 mod shared_clients;
 mod sockets;
 mod status;

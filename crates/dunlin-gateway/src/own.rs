@@ -18,7 +18,7 @@ use crate::stores::Stores;
 
 /// An identity that a listener presents: a certificate, a credential or a DID.
 #[derive(Clone)]
-pub(crate) struct Own {
+pub(crate) struct OwnIdentity {
     /// The name under which profiles of a policy list it.
     pub(crate) name: Option<String>,
     credential: Credential,
@@ -30,7 +30,7 @@ pub(crate) struct Own {
     pub(crate) is_pending: bool,
 }
 
-impl Own {
+impl OwnIdentity {
     pub(crate) fn new(name: Option<String>, loaded: LoadedCredential) -> Self {
         let LoadedCredential { credential, key, .. } = loaded;
         Self { name, credential, raw: Some(Credential::raw_key(key)), stapler: None, is_pending: false }
@@ -70,16 +70,16 @@ pub(crate) fn of_listener(
     stores: &Stores,
     faults: &mut Vec<Fault>,
     warnings: &mut Vec<Fault>,
-) -> Vec<Own> {
+) -> Vec<OwnIdentity> {
     let (provider, trust) = (&stores.provider, &listener.clients.credentials);
     let mut own = vec![];
     for files in &listener.certificates {
         own.extend(match files {
             OwnFiles::Certificate(files) => certificate(files, Side::Server, provider, faults, warnings),
-            OwnFiles::Did { name, did } => match did.load(trust, provider, &stores.learnt, warnings) {
+            OwnFiles::Did { name, did } => match did.load(trust, provider, &stores.learned, warnings) {
                 Ok((credential, stapler)) => {
                     let name = name.as_ref().map(|name| name.value.clone());
-                    Some(Own { name, credential, raw: None, stapler, is_pending: false })
+                    Some(OwnIdentity { name, credential, raw: None, stapler, is_pending: false })
                 }
                 Err(fault) => {
                     faults.push(fault);
@@ -94,7 +94,7 @@ pub(crate) fn of_listener(
 
 /// The names of routes that no certificate has. Clients that want such a server refuse the certificate that
 /// they get. A listener without certificates authenticates in other ways.
-fn unnamed<'a>(listener: &'a ListenerConfig, own: &[Own]) -> impl Iterator<Item = Fault> + use<'a> {
+fn unnamed<'a>(listener: &'a ListenerConfig, own: &[OwnIdentity]) -> impl Iterator<Item = Fault> + use<'a> {
     let leaves: Vec<_> = own.iter().filter_map(|own| X509Identity::of_leaf(own.leaf()?)).collect();
     let names: Vec<_> = leaves.into_iter().flat_map(|leaf| leaf.names).collect();
     let has_certificates = own.iter().any(|own| own.leaf().is_some());
@@ -115,7 +115,7 @@ pub(crate) fn certificate(
     provider: &CryptoProvider,
     faults: &mut Vec<Fault>,
     warnings: &mut Vec<Fault>,
-) -> Option<Own> {
+) -> Option<OwnIdentity> {
     if let Some(acme) = files.acme.as_ref().filter(|_| !files.chain.value.exists()) {
         let what = format!("there is no certificate for {} yet", acme.names.join(", "));
         let advice = "the gateway orders it when it runs, and refuses clients that need it until then";
@@ -124,7 +124,7 @@ pub(crate) fn certificate(
         let placeholder =
             placeholder.map_err(|error| faults.push(files.chain.place.fault(error, REPORT))).ok();
         let name = files.name.as_ref().map(|name| name.value.clone());
-        return placeholder.map(|(leaf, key)| Own::pending(name, leaf, key));
+        return placeholder.map(|(leaf, key)| OwnIdentity::pending(name, leaf, key));
     }
     // Without a file of its own, the key stands beside the certificate.
     let of_key = files.key.as_ref().unwrap_or(&files.chain);
@@ -140,7 +140,7 @@ pub(crate) fn certificate(
                 };
                 warnings.push(files.chain.place.fault(what, advice));
             }
-            Some(Own::new(files.name.as_ref().map(|name| name.value.clone()), loaded))
+            Some(OwnIdentity::new(files.name.as_ref().map(|name| name.value.clone()), loaded))
         }
         Err(error) => {
             let of_key = files.key.as_ref().filter(|key| key.value == error.file);

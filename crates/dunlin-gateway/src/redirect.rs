@@ -19,12 +19,12 @@ use hyper::{Request, Response, StatusCode};
 use crate::clock::now_s;
 use crate::config::NamePattern;
 use crate::config::{AcmeChallenge, Join, RedirectConfig};
-use crate::context::Shared;
+use crate::context::Context;
+use crate::http::Answers;
 use crate::life::Phase;
-use crate::listener::Live;
-use crate::plain::Answers;
-use crate::policed::Policed;
+use crate::listener::ListenerState;
 use crate::policy::{Attribute, Client, email};
+use crate::policy_configs::PolicyConfigs;
 use crate::redirected::Pending;
 use crate::service::Serve;
 use crate::target::{self, Refusal};
@@ -42,8 +42,8 @@ const NAME_BYTES: usize = 16;
 
 /// The listener for plain HTTP, with the settings in force when its client came.
 pub(crate) struct Redirecting {
-    pub(crate) shared: Arc<Shared>,
-    pub(crate) live: Arc<Live>,
+    pub(crate) context: Arc<Context>,
+    pub(crate) live: Arc<ListenerState>,
 }
 
 impl Answers for Redirecting {
@@ -60,22 +60,22 @@ impl Answers for Redirecting {
     }
 
     fn refuses(&self, from: SocketAddr) -> bool {
-        self.live.refuses(&self.shared, from)
+        self.live.refuses(&self.context, from)
     }
 
     async fn answer(&self, request: Request<Incoming>, from: SocketAddr) -> Response<Full<Bytes>> {
         // Nothing secret is in the answer to an authority, and only an order lets it exist.
-        if let Some(authorization) = self.shared.challenges.by_http(request.uri().path()).await {
-            self.shared.metrics.acme_challenged(&self.live.config.name, AcmeChallenge::Http01);
+        if let Some(authorization) = self.context.challenges.by_http(request.uri().path()).await {
+            self.context.metrics.acme_challenged(&self.live.config.name, AcmeChallenge::Http01);
             return Response::new(Full::from(authorization));
         }
-        redirect(&self.shared, &self.live, &request, from.ip())
+        redirect(&self.context, &self.live, &request, from.ip())
     }
 }
 
 fn redirect(
-    shared: &Shared,
-    live: &Live,
+    context: &Context,
+    live: &ListenerState,
     request: &Request<Incoming>,
     from: IpAddr,
 ) -> Response<Full<Bytes>> {
@@ -83,7 +83,7 @@ fn redirect(
     response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     let location = live.config.redirect.as_ref().zip(live.tls.policed()).ok_or(NOT_NOW);
     let location = location.and_then(|(config, policed)| {
-        let port = config.port.or_else(|| shared.port_of(&live.config.name)).ok_or(NOT_NOW)?;
+        let port = config.port.or_else(|| context.port_of(&live.config.name)).ok_or(NOT_NOW)?;
         let location = Going { config, policed, listener: &live.config.name, from, port }.to(request)?;
         HeaderValue::try_from(location).map_err(|_| NO_HOST)
     });
@@ -92,7 +92,7 @@ fn redirect(
             // The method and the content stay (RFC 9110 §15.4.8).
             *response.status_mut() = StatusCode::TEMPORARY_REDIRECT;
             response.headers_mut().insert(LOCATION, location);
-            shared.metrics.redirected(&live.config.name);
+            context.metrics.redirected(&live.config.name);
         }
         Err((status, text)) => {
             *response.status_mut() = status;
@@ -111,7 +111,7 @@ const NO_HOST: Refusal =
 /// A client that is redirected.
 struct Going<'a> {
     config: &'a RedirectConfig,
-    policed: &'a Policed,
+    policed: &'a PolicyConfigs,
     listener: &'a str,
     from: IpAddr,
     /// The port for HTTPS, unless one of the pool is used.

@@ -15,10 +15,10 @@ use tokio::task::{JoinHandle, spawn_blocking};
 use tokio::time::sleep;
 
 use crate::acme::{self, Failure, Managed, Places};
-use crate::context::Shared;
-use crate::life::{Phase, reached};
-use crate::listener::Live;
-use crate::own::Own;
+use crate::context::Context;
+use crate::life::Phase;
+use crate::listener::ListenerState;
+use crate::own::OwnIdentity;
 
 /// How often a task looks at its file, which another gateway may have written.
 const LOOK: Duration = Duration::from_secs(60);
@@ -40,7 +40,7 @@ const RENEWAL_INFO: [Duration; 2] = [Duration::from_secs(60), Duration::from_sec
 const NO_RENEWAL_INFO: Duration = Duration::from_secs(6 * 3600);
 
 /// Starts the tasks of these listeners, and lets the gateway answer the challenges of their authorities.
-pub(crate) fn follow(shared: &Arc<Shared>, listeners: &[Arc<Live>]) -> Vec<JoinHandle<()>> {
+pub(crate) fn follow(context: &Arc<Context>, listeners: &[Arc<ListenerState>]) -> Vec<JoinHandle<()>> {
     let mut places = Places::default();
     for managed in listeners.iter().flat_map(|live| &live.acme) {
         if !places.homes.contains(&managed.home) {
@@ -48,17 +48,18 @@ pub(crate) fn follow(shared: &Arc<Shared>, listeners: &[Arc<Live>]) -> Vec<JoinH
         }
         places.names.extend(managed.config.names.iter().map(|name| name.to_ascii_lowercase()));
     }
-    shared.challenges.replace(places);
+    context.challenges.replace(places);
     let tasks = listeners.iter().flat_map(|live| (0..live.acme.len()).map(|number| (live.clone(), number)));
     tasks
         .map(|(live, number)| {
-            let shared = shared.clone();
+            let context = context.clone();
             tokio::spawn(async move {
-                let phases = shared.phase.subscribe();
-                let mut keeper = Keeper { shared, live, number, failures: 0, retry: None, window: None };
+                let of_task = context.clone();
+                let mut keeper =
+                    Keeper { context: of_task, live, number, failures: 0, retry: None, window: None };
                 tokio::select! {
                     () = keeper.run() => {}
-                    () = reached(&phases, Phase::Draining) => {}
+                    () = context.life.reached(Phase::Draining) => {}
                 }
             })
         })
@@ -67,7 +68,7 @@ pub(crate) fn follow(shared: &Arc<Shared>, listeners: &[Arc<Live>]) -> Vec<JoinH
 
 /// The certificate in a file.
 struct Stored {
-    own: Own,
+    own: OwnIdentity,
     info: CertificateInfo,
 }
 
@@ -84,7 +85,7 @@ impl Stored {
     fn parse(pem: &[u8], name: Option<String>, provider: &CryptoProvider) -> Result<Self, String> {
         let loaded = LoadedCredential::from_pem(pem, pem, Side::Server, SystemTime::now(), provider);
         let loaded = loaded.map_err(|fault| fault.error().to_string())?;
-        let own = Own::new(name, loaded);
+        let own = OwnIdentity::new(name, loaded);
         let leaf = own.leaf().ok_or("no certificate in it")?;
         let info = CertificateInfo::from_der(leaf).map_err(|error| error.to_string())?;
         Ok(Self { own, info })
@@ -119,9 +120,9 @@ struct Window {
 
 /// The task of a certificate.
 struct Keeper {
-    shared: Arc<Shared>,
-    live: Arc<Live>,
-    /// The number of the certificate in [`Live::acme`].
+    context: Arc<Context>,
+    live: Arc<ListenerState>,
+    /// The number of the certificate in [`ListenerState::acme`].
     number: usize,
     /// Failures since the last success.
     failures: u32,
@@ -147,7 +148,7 @@ impl Keeper {
         self.failures = self.failures.saturating_add(1);
         self.retry = Some(Instant::now() + pause);
         let (listener, certificate) = (&self.live.config.name, managed.name());
-        self.shared.metrics.acme_ordered(listener, certificate, false);
+        self.context.metrics.acme_ordered(listener, certificate, false);
         let (directory, retry_s) = (&managed.config.directory, pause.as_secs());
         tracing::error!(listener, certificate, directory, retry_s, "no new certificate by ACME: {failure}");
         pause.min(LOOK)
@@ -203,7 +204,7 @@ impl Keeper {
         if stored.two_thirds() <= SystemTime::now() {
             return Err(Failure::new("the authority's certificate", "it is due for renewal already"));
         }
-        self.shared.metrics.acme_ordered(listener, certificate, true);
+        self.context.metrics.acme_ordered(listener, certificate, true);
         Ok(stored.lifetime())
     }
 
@@ -227,7 +228,7 @@ impl Keeper {
     /// Uses this certificate for new connections, unless they have it already.
     async fn put_in_force(&self, managed: &Managed, stored: &Stored) -> Result<(), Failure> {
         let (listener, certificate) = (&self.live.config.name, managed.name());
-        let metrics = &self.shared.metrics;
+        let metrics = &self.context.metrics;
         if self.live.tls.is_in_force(managed.at, &stored.own) {
             metrics.acme_expiry(listener, certificate, stored.info.not_after);
             return Ok(());
@@ -236,7 +237,7 @@ impl Keeper {
         let made = spawn_blocking(move || live.tls.renew(at, own)).await;
         let made = made.map_err(Failure::of("the listener cannot use the certificate"))?;
         made.map_err(Failure::of("the listener cannot use the certificate"))?;
-        self.shared.changed.send_replace(());
+        self.context.changed.send_replace(());
         metrics.acme_expiry(listener, certificate, stored.info.not_after);
         let not_after = dunlin_pki::format_time(stored.info.not_after);
         tracing::info!(listener, certificate, not_after, "certificate in force");

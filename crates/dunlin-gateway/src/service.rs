@@ -10,15 +10,14 @@ use arc_swap::ArcSwap;
 use dunlin_tokio::places::Places;
 use tokio::net::{TcpListener, TcpSocket, TcpStream, UdpSocket};
 use tokio::sync::{MutexGuard, watch};
-use tokio::time::timeout;
 
 use crate::config::{AdminConfig, Common, Fault, Faults, Field, Place, TransportKind};
-use crate::context::{Alive, Listening, Shared, Tasks};
+use crate::context::{Context, Listening};
 use crate::life::Phase;
 use crate::memory::PolicyFile;
 use crate::metrics::{Limit, Metrics};
 use crate::sockets::Sockets;
-use crate::{admin, plain, proxy};
+use crate::{admin, http, proxy};
 
 /// How many connections the system keeps until they are accepted, unless it allows fewer
 /// (`net.core.somaxconn`). tokio's 128 are too few: when a whole fleet connects at once, each further client
@@ -59,7 +58,7 @@ pub(crate) trait Serve: Send + Sync + Sized + 'static {
     /// The most simultaneous connections.
     fn max_connections(&self) -> usize;
     /// Whether this client gets no byte and is not counted.
-    fn refuses(&self, shared: &Shared, from: SocketAddr) -> bool;
+    fn refuses(&self, context: &Context, from: SocketAddr) -> bool;
     /// Whether its connections go on until the service ends all, and are frozen then.
     fn freezes(&self) -> bool {
         false
@@ -70,7 +69,7 @@ pub(crate) trait Serve: Send + Sync + Sized + 'static {
     }
     /// Accepts clients until the service stops or `removed` becomes true. A reload replaces `settings`.
     fn serve(
-        shared: Arc<Shared>,
+        context: Arc<Context>,
         settings: Arc<ArcSwap<Self>>,
         socket: Socket,
         removed: watch::Receiver<bool>,
@@ -80,41 +79,46 @@ pub(crate) trait Serve: Send + Sync + Sized + 'static {
 /// Accepts clients over TCP until the service stops or `removed` becomes true. `client` serves one, and
 /// returns the limit that it has reached.
 pub(crate) async fn accept<L: Serve, F>(
-    shared: Arc<Shared>,
+    context: Arc<Context>,
     settings: Arc<ArcSwap<L>>,
     socket: TcpListener,
     mut removed: watch::Receiver<bool>,
-    client: impl Fn(Arc<Shared>, Arc<L>, Arc<Places>, TcpStream, SocketAddr) -> F,
+    client: impl Fn(Arc<Context>, Arc<L>, Arc<Places>, TcpStream, SocketAddr) -> F,
 ) where
     F: Future<Output = Result<(), Limit>> + Send + 'static,
 {
-    let places = shared.places_of(settings.load().name());
+    let places = context.places_of(settings.load().name());
     let name = || settings.load().name().to_owned();
-    while let Some((tcp, from)) = shared.accept(&places, Phase::Draining, &socket, &mut removed, name).await {
+    while let Some((tcp, from)) = context.accept(&places, Phase::Draining, &socket, &mut removed, name).await
+    {
         let live = settings.load_full();
-        if live.refuses(&shared, from) {
+        if live.refuses(&context, from) {
             continue;
         }
-        let serving = client(shared.clone(), live.clone(), places.clone(), tcp, from);
-        let alive = shared.alive(false);
-        tokio::spawn(counted(alive, live, from, Box::pin(serving)));
+        let serving = client(context.clone(), live.clone(), places.clone(), tcp, from);
+        tokio::spawn(counted(context.clone(), false, live, from, Box::pin(serving)));
     }
 }
 
-/// Serves a client, and counts it. A box keeps `serving` small: a future has room for each of its arguments
-/// twice.
-pub(crate) async fn counted<L: Serve>(
-    alive: Alive,
+/// Serves a client, and counts it, from now on as a task. A box keeps `serving` small: a future has room for
+/// each of its arguments twice.
+pub(crate) fn counted<L: Serve>(
+    context: Arc<Context>,
+    is_freezable: bool,
     live: Arc<L>,
     from: SocketAddr,
     serving: Pin<Box<impl Future<Output = Result<(), Limit>>>>,
-) {
-    let (shared, listener) = (&alive.shared, live.name());
-    shared.metrics.accepted(listener);
-    if let Err(limit) = serving.await {
-        shared.reached_limit(listener, from, limit);
+) -> impl Future<Output = ()> {
+    let alive = context.life.alive(is_freezable);
+    async move {
+        let listener = live.name();
+        context.metrics.accepted(listener);
+        if let Err(limit) = serving.await {
+            context.reached_limit(listener, from, limit);
+        }
+        context.metrics.closed(listener);
+        drop(alive);
     }
-    shared.metrics.closed(listener);
 }
 
 /// A listener whose task runs.
@@ -214,7 +218,7 @@ pub(crate) struct Bound<L> {
 
 /// A gateway or a tunnel, apart from the work of its listeners.
 pub(crate) struct Service<L> {
-    pub(crate) shared: Arc<Shared>,
+    pub(crate) context: Arc<Context>,
     /// Also the lock of a reload.
     running: tokio::sync::Mutex<Vec<Running<L>>>,
     shutdown_time: Mutex<Duration>,
@@ -227,7 +231,7 @@ impl<L: Serve> Service<L> {
     /// A service without listeners. Later ones take the sockets with their addresses.
     pub(crate) fn new(metrics: Metrics, sockets: Sockets) -> Self {
         Self {
-            shared: Arc::new(Shared::new(metrics)),
+            context: Arc::new(Context::new(metrics)),
             running: tokio::sync::Mutex::default(),
             shutdown_time: Mutex::default(),
             admin: Mutex::default(),
@@ -299,7 +303,7 @@ impl<L: Serve> Service<L> {
     pub(crate) fn replace(&self, mut running: MutexGuard<'_, Vec<Running<L>>>, bound: Bound<L>) {
         let Bound { listeners, admin, common } = bound;
         let has_admin = common.admin.is_some();
-        self.shared.admin_hosts.store(Arc::new(common.admin.map(|admin| admin.hosts).unwrap_or_default()));
+        self.context.admin_hosts.store(Arc::new(common.admin.map(|admin| admin.hosts).unwrap_or_default()));
         self.replace_admin(has_admin, admin);
         *self.shutdown_time.lock().unwrap_or_else(PoisonError::into_inner) = common.shutdown_time;
         let mut next = vec![];
@@ -327,12 +331,12 @@ impl<L: Serve> Service<L> {
                 policy: settings.policy(),
             }
         });
-        self.shared.listening.store(Arc::new(listening.collect()));
+        self.context.listening.store(Arc::new(listening.collect()));
         for removed in std::mem::replace(&mut *running, next) {
             tracing::info!(listener = removed.name, address = %removed.local, "listener removed");
             removed.removed.send_replace(true);
         }
-        self.shared.changed.send_replace(());
+        self.context.changed.send_replace(());
     }
 
     /// Begins to accept clients.
@@ -343,10 +347,10 @@ impl<L: Serve> Service<L> {
         let freezes = live.freezes();
         let settings = Arc::new(ArcSwap::new(live));
         let removed = watch::Sender::new(false);
-        let (shared, alive) = (self.shared.clone(), self.shared.alive(freezes));
+        let (context, alive) = (self.context.clone(), self.context.life.alive(freezes));
         let (task_settings, task_removed) = (settings.clone(), removed.subscribe());
         tokio::spawn(async move {
-            L::serve(shared, task_settings, socket, task_removed).await;
+            L::serve(context, task_settings, socket, task_removed).await;
             drop(alive);
         });
         Some(Running { name, transport, address, local, settings, removed })
@@ -371,9 +375,9 @@ impl<L: Serve> Service<L> {
             let local = socket.local_addr().ok()?;
             tracing::info!(address = %local, "metrics and status");
             let removed = watch::Sender::new(false);
-            let shared = self.shared.clone();
-            let answers = move || admin::Admin(shared.clone());
-            tokio::spawn(plain::run(self.shared.clone(), answers, socket, removed.subscribe()));
+            let context = self.context.clone();
+            let answers = move || admin::Admin(context.clone());
+            tokio::spawn(http::run(self.context.clone(), answers, socket, removed.subscribe()));
             Some(Admin { address, local, removed })
         });
     }
@@ -386,42 +390,20 @@ impl<L: Serve> Service<L> {
 
     /// The names of the listeners, and the addresses on which they listen.
     pub(crate) fn addresses(&self) -> Vec<(String, SocketAddr)> {
-        let listening = self.shared.listening.load();
+        let listening = self.context.listening.load();
         listening.iter().map(|listener| (listener.name.clone(), listener.address)).collect()
     }
 
     /// Accepts no more clients, lets established connections end within `shutdown_time`, then ends them.
     pub(crate) async fn stop(&self) {
-        self.shared.phase.send_if_modified(|phase| {
-            let is_news = *phase < Phase::Draining;
-            *phase = (*phase).max(Phase::Draining);
-            is_news
-        });
         let time = *self.shutdown_time.lock().unwrap_or_else(PoisonError::into_inner);
-        // Freezable tasks go on as long as any ordinary task does.
-        let _ = timeout(time, self.ended(|tasks| tasks.ordinary == 0)).await;
-        if self.has_tasks() {
+        if !self.context.life.drain(time).await {
             self.end().await;
         }
     }
 
     /// Ends all connections at once, or freezes them.
     pub(crate) async fn end(&self) {
-        self.shared.phase.send_replace(Phase::Ending);
-        let is_over = |tasks: &Tasks| tasks.ordinary == 0 && tasks.freezable == 0;
-        if timeout(END_PATIENCE, self.ended(is_over)).await.is_err() {
-            let _ = timeout(FREEZE_PATIENCE, self.ended(|tasks| tasks.freezable == 0)).await;
-        }
-    }
-
-    fn has_tasks(&self) -> bool {
-        let tasks = *self.shared.tasks.borrow();
-        tasks.ordinary > 0 || tasks.freezable > 0
-    }
-
-    /// Waits until `is_enough` is true for the tasks that have not ended.
-    async fn ended(&self, is_enough: impl FnMut(&Tasks) -> bool) {
-        // It fails only if the sender is gone, which is part of the service.
-        let _ = self.shared.tasks.subscribe().wait_for(is_enough).await;
+        self.context.life.end(END_PATIENCE, FREEZE_PATIENCE).await;
     }
 }

@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use crate::clock::now_s;
 use crate::config::{Faults, TransportKind};
-use crate::context::Shared;
+use crate::context::Context;
 use crate::identity;
 use crate::memory::PolicyFile;
 use crate::metrics::{self, MAX_FAULTS, Reloaded};
@@ -93,12 +93,12 @@ struct Blocked {
 }
 
 /// The status of the gateway as JSON.
-pub(crate) fn json(shared: &Shared) -> Result<String, serde_json::Error> {
-    let listening = shared.listening.load();
-    let started = shared.metrics.started();
+pub(crate) fn json(context: &Context) -> Result<String, serde_json::Error> {
+    let listening = context.listening.load();
+    let started = context.metrics.started();
     let mut policies: Vec<Policy> = vec![];
     let listeners = listening.iter().map(|listener| {
-        let (accepted, connections) = shared.metrics.clients(&listener.name);
+        let (accepted, connections) = context.metrics.clients(&listener.name);
         let transport = match listener.transport {
             TransportKind::Tls => "tls",
             TransportKind::Dtls => "dtls",
@@ -116,7 +116,7 @@ pub(crate) fn json(shared: &Shared) -> Result<String, serde_json::Error> {
     });
     let listeners: Vec<_> = listeners.collect();
     serde_json::to_string_pretty(&Status {
-        phase: shared.phase.borrow().name(),
+        phase: context.life.phase().name(),
         version: metrics::VERSION,
         started: metrics::since_1970(started).as_secs(),
         uptime_seconds: started.elapsed().unwrap_or_default().as_secs(),
@@ -125,10 +125,10 @@ pub(crate) fn json(shared: &Shared) -> Result<String, serde_json::Error> {
             .iter()
             .map(|listener| listener.max_connections)
             .fold(0, usize::saturating_add),
-        dtls_associations: shared.metrics.associations(),
+        dtls_associations: context.metrics.associations(),
         listeners,
         policies,
-        reload: shared.metrics.latest_reload(),
+        reload: context.metrics.latest_reload(),
     })
 }
 

@@ -2,6 +2,8 @@
 //! associations and the memories of clients.
 
 use std::collections::HashMap;
+use std::convert::Infallible;
+use std::hash::Hash;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
@@ -18,7 +20,7 @@ use zeroize::Zeroizing;
 use crate::config::{CacheConfig, Fault, FrozenConfig, ListenerConfig, SharedConfig};
 use crate::files::REPORT;
 use crate::frozen::FrozenPlace;
-use crate::learned::Learnt;
+use crate::learned::LearnedState;
 use crate::memory::{Memory, PolicyFile};
 use crate::nodes::NodeKeys;
 use crate::shared_clients::SharedClients;
@@ -32,35 +34,73 @@ const MAX_SESSIONS: usize = 10_000;
 /// The length of connection IDs, in bytes: unique, and hard to guess.
 const CONNECTION_ID: usize = 8;
 
-/// The state that outlives a reload: ticket keys and handshake caches. A gateway has one.
+/// Values that outlive a reload, by their names.
+struct Kept<K, V>(Mutex<HashMap<K, V>>);
+
+impl<K, V> Default for Kept<K, V> {
+    fn default() -> Self {
+        Self(Mutex::default())
+    }
+}
+
+impl<K: Eq + Hash, V: Clone> Kept<K, V> {
+    fn get(&self, name: &K) -> Option<V> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).get(name).cloned()
+    }
+
+    /// The value of this name. `open` makes a missing one.
+    fn open<E>(&self, name: K, open: impl FnOnce(&K) -> Result<V, E>) -> Result<V, E> {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(kept) = all.get(&name) {
+            return Ok(kept.clone());
+        }
+        let value = open(&name)?;
+        all.insert(name, value.clone());
+        Ok(value)
+    }
+}
+
+/// The tickets of a gateway's listeners.
+#[derive(Default)]
+struct TicketStores {
+    /// The keys of listeners by their names.
+    keys: Kept<String, Arc<RotatingTickets>>,
+    /// Keys that other gateways have, too.
+    shared: Kept<SharedName, Arc<SharedTickets>>,
+    /// Sessions in memory by the names of listeners.
+    sessions: Kept<String, Arc<MemoryServerSessions>>,
+}
+
+/// A gateway's memories of clients.
+#[derive(Default)]
+struct Memories {
+    /// By the files of policies.
+    all: Kept<PathBuf, Arc<Memory>>,
+    /// Messages between gateways with the same policy.
+    logs: Kept<SharedName, Arc<SharedLog>>,
+}
+
+/// The state that outlives a reload. A gateway has one.
 pub(crate) struct Stores {
     pub(crate) provider: Arc<CryptoProvider>,
     /// The keys that the gateway shares with others that serve the same clients, if there are others.
     pub(crate) nodes: OnceLock<Arc<NodeKeys>>,
     /// The keys of cookies: a cookie of one configuration is valid for the next one.
-    cookies: Mutex<Option<CookieKeys>>,
-    /// Ticket keys by the names of listeners.
-    tickets: Mutex<HashMap<String, Arc<RotatingTickets>>>,
-    /// Ticket keys that other gateways have, too.
-    shared_tickets: Mutex<HashMap<SharedName, Arc<SharedTickets>>>,
-    /// Messages between gateways with the same policy.
-    shared_logs: Mutex<HashMap<SharedName, Arc<SharedLog>>>,
-    /// Sessions in memory by the names of listeners.
-    sessions: Mutex<HashMap<String, Arc<MemoryServerSessions>>>,
+    cookies: Kept<(), CookieKeys>,
+    tickets: TicketStores,
     /// Caches by their stores; those in memory by the names of listeners.
-    caches: Mutex<HashMap<CacheName, Arc<dyn ServerCache>>>,
-    /// The memories of clients, by the files of policies.
-    memories: Mutex<HashMap<PathBuf, Arc<Memory>>>,
+    caches: Kept<CacheName, Arc<dyn ServerCache>>,
+    memories: Memories,
     /// Files of frozen associations.
-    frozen: Mutex<HashMap<PathBuf, Arc<FrozenPlace>>>,
+    frozen: Kept<PathBuf, Arc<FrozenPlace>>,
     /// The knowledge from issuers and registries.
-    pub(crate) learnt: Learnt,
+    pub(crate) learned: LearnedState,
 }
 
-/// The store, the key file and the name of a listener.
+/// The store, the key file, and the name of a listener or policy.
 type SharedName = (String, PathBuf, String);
 
-#[derive(Clone, PartialEq, Eq, Hash)]
+#[derive(PartialEq, Eq, Hash)]
 enum CacheName {
     Memory(String),
     Store(StoreUrl),
@@ -68,52 +108,39 @@ enum CacheName {
 
 impl Stores {
     pub(crate) fn new() -> Self {
-        let provider = Arc::new(dunlin_awslc::provider());
         Self {
-            provider,
+            provider: Arc::new(dunlin_awslc::provider()),
             nodes: OnceLock::new(),
-            cookies: Mutex::default(),
-            tickets: Mutex::default(),
-            shared_tickets: Mutex::default(),
-            shared_logs: Mutex::default(),
-            sessions: Mutex::default(),
-            caches: Mutex::default(),
-            memories: Mutex::default(),
-            frozen: Mutex::default(),
-            learnt: Learnt::default(),
+            cookies: Kept::default(),
+            tickets: TicketStores::default(),
+            caches: Kept::default(),
+            memories: Memories::default(),
+            frozen: Kept::default(),
+            learned: LearnedState::default(),
         }
     }
 
     /// The memory of the clients of this policy. Listeners with the same policy share it.
     pub(crate) fn memory(&self, policy: &Path) -> Arc<Memory> {
-        let mut all = self.memories.lock().unwrap_or_else(PoisonError::into_inner);
-        all.entry(policy.to_owned()).or_default().clone()
+        let Ok(memory) = self.memories.all.open(policy.to_owned(), |_| Ok::<_, Infallible>(Arc::default()));
+        memory
     }
 
     /// The file of frozen associations with its store. Files that are open stay open.
     pub(crate) fn frozen(&self, config: &FrozenConfig) -> Result<Arc<FrozenPlace>, Fault> {
-        let mut all = self.frozen.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(place) = all.get(&config.file.value) {
-            return Ok(place.clone());
-        }
-        let place = Arc::new(FrozenPlace::open(config, &self.provider)?);
-        all.insert(config.file.value.clone(), place.clone());
-        Ok(place)
+        let open = |_: &PathBuf| FrozenPlace::open(config, &self.provider).map(Arc::new);
+        self.frozen.open(config.file.value.clone(), open)
     }
 
     fn cookies(&self) -> Result<CookieKeys, dunlin::Error> {
         if let Some(nodes) = self.nodes.get() {
             return Ok(nodes.cookies.clone());
         }
-        let mut cookies = self.cookies.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(keys) = &*cookies {
-            return Ok(keys.clone());
-        }
-        let mut key = Zeroizing::new([0; 32]);
-        self.provider.random.fill(&mut *key)?;
-        let keys = CookieKeys::new(&*key)?;
-        *cookies = Some(keys.clone());
-        Ok(keys)
+        self.cookies.open((), |()| {
+            let mut key = Zeroizing::new([0; 32]);
+            self.provider.random.fill(&mut *key)?;
+            CookieKeys::new(&*key)
+        })
     }
 
     /// The settings of datagrams, without an effect on streams.
@@ -127,37 +154,33 @@ impl Stores {
     }
 
     pub(crate) fn tickets(&self, listener: &ListenerConfig) -> Result<Tickets, Fault> {
-        if listener.tickets == 0 {
+        let (provider, name) = (&self.provider, listener.name.clone());
+        let tickets = if listener.tickets == 0 {
             return Ok(Tickets::none());
-        }
-        if listener.needs_certificates() {
+        } else if listener.needs_certificates() {
             // A stateless ticket does not carry the client's certificates.
-            let mut all = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
-            let sessions = all
-                .entry(listener.name.clone())
-                .or_insert_with(|| Arc::new(MemoryServerSessions::new(MAX_SESSIONS)));
-            return Ok(Tickets::stateful(sessions.clone()).count(listener.tickets));
-        }
-        if let Some(shared) = &listener.shared {
-            return Ok(Tickets::stateless(self.open_shared(listener, shared)?).count(listener.tickets));
-        }
-        let mut all = self.tickets.lock().unwrap_or_else(PoisonError::into_inner);
-        let seal = match all.get(&listener.name) {
-            Some(seal) => seal.clone(),
-            None => {
-                let seal = RotatingTickets::new(self.provider.clone());
-                let seal = Arc::new(seal.map_err(|error| listener.place.fault(error.to_string(), REPORT))?);
-                all.insert(listener.name.clone(), seal.clone());
-                seal
-            }
+            let open = |_: &String| Ok(Arc::new(MemoryServerSessions::new(MAX_SESSIONS)));
+            Tickets::stateful(self.tickets.sessions.open(name, open)?)
+        } else if let Some(shared) = &listener.shared {
+            let (store, key) = (&shared.store.value, &shared.key.value);
+            let open = |name: &SharedName| {
+                let opened = SharedTickets::open(store, &name.2, key, provider.clone());
+                opened.map(Arc::new).map_err(|error| shared.fault(&error))
+            };
+            Tickets::stateless(self.tickets.shared.open(shared_name(shared, name), open)?)
+        } else {
+            let open = |_: &String| {
+                let seal = RotatingTickets::new(provider.clone());
+                seal.map(Arc::new).map_err(|error| listener.place.fault(error.to_string(), REPORT))
+            };
+            Tickets::stateless(self.tickets.keys.open(name, open)?)
         };
-        Ok(Tickets::stateless(seal).count(listener.tickets))
+        Ok(tickets.count(listener.tickets))
     }
 
     /// The ticket keys that the listener shares with other gateways, once its configurations are made.
     pub(crate) fn shared_tickets(&self, listener: &ListenerConfig) -> Option<Arc<SharedTickets>> {
-        let all = self.shared_tickets.lock().unwrap_or_else(PoisonError::into_inner);
-        all.get(&shared_name(listener, listener.shared.as_ref()?)).cloned()
+        self.tickets.shared.get(&shared_name(listener.shared.as_ref()?, listener.name.clone()))
     }
 
     /// The memory of the clients of the listener's policy, with the messages to other gateways whose policies
@@ -172,38 +195,14 @@ impl Stores {
     ) -> Result<Option<SharedClients>, Fault> {
         let Some(shared) = &listener.shared else { return Ok(None) };
         let file = policy.path().file_name().unwrap_or_default().to_string_lossy();
-        let name = (shared.store.value.clone(), shared.key.value.clone(), file.into_owned());
-        let mut all = self.shared_logs.lock().unwrap_or_else(PoisonError::into_inner);
-        let log = match all.get(&name) {
-            Some(log) => log.clone(),
-            None => {
-                let opened =
-                    SharedLog::open(&shared.store.value, &name.2, &shared.key.value, self.provider.clone());
-                let log = Arc::new(opened.map_err(|error| shared.fault(&error))?);
-                all.insert(name, log.clone());
-                log
-            }
-        };
+        let log = self.memories.logs.open(shared_name(shared, file.into_owned()), |name| {
+            let opened =
+                SharedLog::open(&shared.store.value, &name.2, &shared.key.value, self.provider.clone());
+            opened.map(Arc::new).map_err(|error| shared.fault(&error))
+        })?;
         let memory = policy.memory().clone();
         memory.addresses.share();
         Ok(Some(SharedClients { log, memory }))
-    }
-
-    fn open_shared(
-        &self,
-        listener: &ListenerConfig,
-        shared: &SharedConfig,
-    ) -> Result<Arc<SharedTickets>, Fault> {
-        let mut all = self.shared_tickets.lock().unwrap_or_else(PoisonError::into_inner);
-        let name = shared_name(listener, shared);
-        if let Some(tickets) = all.get(&name) {
-            return Ok(tickets.clone());
-        }
-        let (store, key) = (&shared.store, &shared.key);
-        let opened = SharedTickets::open(&store.value, &listener.name, &key.value, self.provider.clone());
-        let tickets = Arc::new(opened.map_err(|error| shared.fault(&error))?);
-        all.insert(name, tickets.clone());
-        Ok(tickets)
     }
 
     pub(crate) fn cache(
@@ -215,26 +214,21 @@ impl Stores {
             None => CacheName::Memory(listener.name.clone()),
             Some(store) => CacheName::Store(store.value.clone()),
         };
-        let mut all = self.caches.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(cache) = all.get(&name) {
-            return Ok(cache.clone());
-        }
-        let cache: Arc<dyn ServerCache> = match &config.store {
-            None => Arc::new(MemoryServerCache::new(MAX_CACHED)),
-            Some(place) => {
+        self.caches.open(name, |_| match &config.store {
+            None => Ok(Arc::new(MemoryServerCache::new(MAX_CACHED)) as _),
+            Some(store) => {
                 let opened =
-                    store_at(&place.value, config).open_server(&self.provider, Box::new(report_cache));
+                    store_at(&store.value, config).open_server(&self.provider, Box::new(report_cache));
                 // The text of the store may contain a password, so only its error is shown.
-                Arc::new(opened.map_err(|error| place.place.fault(error.to_string(), error.advice()))?)
+                let opened = opened.map_err(|error| store.place.fault(error.to_string(), error.advice()))?;
+                Ok(Arc::new(opened) as _)
             }
-        };
-        all.insert(name, cache.clone());
-        Ok(cache)
+        })
     }
 }
 
-fn shared_name(listener: &ListenerConfig, shared: &SharedConfig) -> SharedName {
-    (shared.store.value.clone(), shared.key.value.clone(), listener.name.clone())
+fn shared_name(shared: &SharedConfig, name: String) -> SharedName {
+    (shared.store.value.clone(), shared.key.value.clone(), name)
 }
 
 /// The handshake cache in this store, with the settings of `config`.

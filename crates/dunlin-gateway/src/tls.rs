@@ -12,20 +12,20 @@ use dunlin_registry::stapler::Stapler;
 use dunlin_store::text;
 use zeroize::Zeroizing;
 
-use crate::builder::{Cache, Files, Maker};
+use crate::builder::{Cache, ConfigBuilder, Files};
 use crate::config::{Fault, Faults, ListenerConfig, RouteConfig, RouteProtocol, Verify};
 use crate::files::{REPORT, open_to_others, read, reason};
 use crate::memory::PolicyFile;
-use crate::own::Own;
-use crate::policed::{self, Policed, ProfileDigest};
+use crate::own::OwnIdentity;
+use crate::policy_configs::{self, PolicyConfigs, ProfileDigest};
 use crate::stores::Stores;
 
 /// A listener's configurations for the engine.
 pub(crate) enum ServerConfigs {
     /// Each route has one for all its clients.
-    ByRoute(Box<Routed>),
+    ByRoute(Box<RouteConfigs>),
     /// The listener's policy chooses.
-    ByPolicy(Arc<Policed>),
+    ByPolicy(Arc<PolicyConfigs>),
 }
 
 impl ServerConfigs {
@@ -33,7 +33,7 @@ impl ServerConfigs {
     /// routes, which the configuration refuses.
     pub(crate) fn choosing(&self) -> Option<Arc<ServerConfig>> {
         match self {
-            Self::ByRoute(routed) => Some(routed.made.load().choosing.clone()),
+            Self::ByRoute(routed) => Some(routed.built.load().choosing.clone()),
             Self::ByPolicy(policed) => policed.choosing(),
         }
     }
@@ -42,14 +42,14 @@ impl ServerConfigs {
     pub(crate) fn thawing(&self, profile: ProfileDigest) -> Vec<(usize, Arc<ServerConfig>)> {
         match self {
             Self::ByRoute(routed) if profile == ProfileDigest::default() => {
-                routed.made.load().routes.iter().cloned().enumerate().collect()
+                routed.built.load().routes.iter().cloned().enumerate().collect()
             }
             Self::ByRoute(_) => vec![],
             Self::ByPolicy(policed) => policed.thawing(profile),
         }
     }
 
-    pub(crate) const fn policed(&self) -> Option<&Arc<Policed>> {
+    pub(crate) const fn policed(&self) -> Option<&Arc<PolicyConfigs>> {
         match self {
             Self::ByRoute(_) => None,
             Self::ByPolicy(policed) => Some(policed),
@@ -58,28 +58,28 @@ impl ServerConfigs {
 
     /// The sources of proofs of the listener's DIDs.
     pub(crate) fn staplers(&self) -> Vec<Arc<Stapler>> {
-        self.maker().files.own.load().iter().filter_map(|own| own.stapler.clone()).collect()
+        self.builder().files.own.load().iter().filter_map(|own| own.stapler.clone()).collect()
     }
 
-    fn maker(&self) -> &Maker {
+    fn builder(&self) -> &ConfigBuilder {
         match self {
-            Self::ByRoute(routed) => &routed.maker,
-            Self::ByPolicy(policed) => policed.maker(),
+            Self::ByRoute(routed) => &routed.builder,
+            Self::ByPolicy(policed) => policed.builder(),
         }
     }
 
     pub(crate) fn provider(&self) -> Arc<CryptoProvider> {
-        self.maker().stores.provider.clone()
+        self.builder().stores.provider.clone()
     }
 
     /// The answers about clients whose documents are in a registry.
     pub(crate) fn answers(&self) -> Option<LookUpAnswers> {
-        self.maker().files.answers.clone()
+        self.builder().files.answers.clone()
     }
 
     /// Whether this is the certificate with this number.
-    pub(crate) fn is_in_force(&self, at: usize, own: &Own) -> bool {
-        let all = self.maker().files.own.load();
+    pub(crate) fn is_in_force(&self, at: usize, own: &OwnIdentity) -> bool {
+        let all = self.builder().files.own.load();
         all.get(at).is_some_and(|other| !other.is_pending && other.leaf() == own.leaf())
     }
 
@@ -88,55 +88,55 @@ impl ServerConfigs {
     /// # Errors
     /// Requirements of the settings that the certificate does not meet. The previous certificate then stays
     /// in force.
-    pub(crate) fn renew(&self, at: usize, own: Own) -> Result<(), Faults> {
-        let maker = self.maker();
-        let _change = maker.change();
-        let mut all = maker.files.own.load().to_vec();
+    pub(crate) fn renew(&self, at: usize, own: OwnIdentity) -> Result<(), Faults> {
+        let builder = self.builder();
+        let _change = builder.change();
+        let mut all = builder.files.own.load().to_vec();
         if let Some(place) = all.get_mut(at) {
             *place = own;
         }
         match self {
             Self::ByRoute(routed) => {
-                routed.made.store(Arc::new(Made::new(maker, &all).map_err(Faults::sorted)?));
+                routed.built.store(Arc::new(BuiltConfigs::new(builder, &all).map_err(Faults::sorted)?));
             }
             Self::ByPolicy(policed) => policed.remake(&all).map_err(Faults::sorted)?,
         }
-        maker.files.own.store(Arc::new(all));
+        builder.files.own.store(Arc::new(all));
         Ok(())
     }
 }
 
 /// The configurations of a listener without a policy.
-pub(crate) struct Routed {
-    maker: Maker,
-    made: ArcSwap<Made>,
+pub(crate) struct RouteConfigs {
+    builder: ConfigBuilder,
+    built: ArcSwap<BuiltConfigs>,
 }
 
-impl Routed {
+impl RouteConfigs {
     /// # Errors
     /// Settings that contradict each other.
-    fn new(maker: Maker) -> Result<Self, Vec<Fault>> {
-        let made = Made::new(&maker, &maker.files.own.load())?;
-        Ok(Self { maker, made: ArcSwap::from_pointee(made) })
+    fn new(builder: ConfigBuilder) -> Result<Self, Vec<Fault>> {
+        let built = BuiltConfigs::new(&builder, &builder.files.own.load())?;
+        Ok(Self { builder, built: ArcSwap::from_pointee(built) })
     }
 
     /// The configuration of the route with this number. `None` while it has no certificate.
     pub(crate) fn route(&self, number: usize) -> Option<Arc<ServerConfig>> {
-        self.made.load().routes.get(number).cloned()
+        self.built.load().routes.get(number).cloned()
     }
 }
 
 /// The configurations made from a set of certificates.
-struct Made {
+struct BuiltConfigs {
     /// Chooses one of the others for each ClientHello.
     choosing: Arc<ServerConfig>,
     /// One for each route; none as long as clients would get neither a certificate nor a pre-shared key.
     routes: Vec<Arc<ServerConfig>>,
 }
 
-impl Made {
-    fn new(maker: &Maker, own: &[Own]) -> Result<Self, Vec<Fault>> {
-        let Maker { listener, files, tickets, cache, stores, .. } = maker;
+impl BuiltConfigs {
+    fn new(builder: &ConfigBuilder, own: &[OwnIdentity]) -> Result<Self, Vec<Fault>> {
+        let ConfigBuilder { listener, files, tickets, cache, stores, .. } = builder;
         let mut faults = vec![];
         let own: Vec<_> = own.iter().filter(|own| !own.is_pending).collect();
         let profile = || profile(listener, files, &own, &stores.provider);
@@ -226,17 +226,19 @@ pub(crate) fn server_configs(
     let is_readable = |part| !faults.iter().any(|fault| listener.place.is_hidden_by(fault, part));
     let (is_complete, has_clients) = (is_readable(""), is_readable(".cert") && is_readable(".clients"));
     let is_complete = is_complete && listener.policy.is_some() == policy.is_some();
-    let maker = Maker::read(listener, stores, opens_stores, faults, warnings);
-    let Some(maker) = maker.filter(|_| is_complete) else {
+    let builder = ConfigBuilder::read(listener, stores, opens_stores, faults, warnings);
+    let Some(builder) = builder.filter(|_| is_complete) else {
         // The engine would refuse missing parts, but these faults do not depend on them.
         if let Some(policy) = policy.filter(|_| has_clients) {
-            faults.extend(policed::mismatches(listener, &policy.current()));
+            faults.extend(policy_configs::mismatches(listener, &policy.current()));
         }
         return None;
     };
     let made = match policy {
-        Some(policy) => Policed::new(policy, maker).map(|policed| ServerConfigs::ByPolicy(Arc::new(policed))),
-        None => Routed::new(maker).map(|routed| ServerConfigs::ByRoute(Box::new(routed))),
+        Some(policy) => {
+            PolicyConfigs::new(policy, builder).map(|policed| ServerConfigs::ByPolicy(Arc::new(policed)))
+        }
+        None => RouteConfigs::new(builder).map(|routed| ServerConfigs::ByRoute(Box::new(routed))),
     };
     made.map_err(|found| faults.extend(found)).ok()
 }
@@ -245,11 +247,11 @@ pub(crate) fn server_configs(
 fn profile(
     listener: &ListenerConfig,
     files: &Files,
-    own: &[&Own],
+    own: &[&OwnIdentity],
     provider: &Arc<CryptoProvider>,
 ) -> ProfileBuilder {
     let mut profile = Profile::builder(provider.clone())
-        .credentials(Own::credentials(listener.raw_public_key, own.iter().copied()))
+        .credentials(OwnIdentity::credentials(listener.raw_public_key, own.iter().copied()))
         .trust(files.trust.clone())
         .ssi_messages(listener.messages())
         .x509_details(listener.needs_details());

@@ -55,6 +55,18 @@ pub struct ListenerConfig {
     pub place: Place,
 }
 
+/// The parts of a listener that must fit together, in the order of their faults.
+const CHECKS: [fn(&ListenerConfig) -> Option<Fault>; 8] = [
+    ListenerConfig::freezes_streams,
+    ListenerConfig::redirects_without_policy,
+    ListenerConfig::has_did_without_13,
+    ListenerConfig::omits_certificates_for_http,
+    ListenerConfig::caches_without_keys,
+    ListenerConfig::freezes_without_keys,
+    ListenerConfig::admits_unknown_clients,
+    ListenerConfig::has_idle_certificates,
+];
+
 impl ListenerConfig {
     /// Reads the table. Faults are reported, and values with faults left out.
     pub(super) fn read(mut section: Section<'_>, defaults: &Limits) -> Self {
@@ -79,84 +91,18 @@ impl ListenerConfig {
         };
         let cache = section.table("cache").and_then(cache);
         let frozen = section.table("frozen").and_then(FrozenConfig::read);
-        if let Some(frozen) = frozen.as_ref().filter(|_| transport == TransportKind::Tls) {
-            let what = "only DTLS associations survive a restart";
-            section.fault(frozen.place.fault(what, "write transport = \"dtls\", or leave this table out"));
-        }
         let redirect = section.table("redirect").and_then(RedirectConfig::read);
-        if let Some(redirect) = &redirect
-            && (policy.is_none() || transport == TransportKind::Dtls)
-        {
-            let what = "a redirection is a hint for the policy of a listener with transport = \"tls\"";
-            section.fault(redirect.place.fault(what, "add the key policy, or leave this table out"));
-        }
-        let mut own_limits = section.table("limits");
-        let limits = Limits::read(own_limits.as_mut(), defaults);
-        if limits.forget_time < limits.silent_time && transport == TransportKind::Dtls {
-            let table = own_limits.as_ref().map_or(&place, |limits| limits.place());
-            let what = "forget_time is shorter than silent_time";
-            section.fault(table.fault(what, "write a longer forget_time, or a shorter silent_time"));
-        }
-        if let Some(own_limits) = own_limits {
-            own_limits.end();
-        }
-        let routes = section.tables("route");
-        if !section.has("route") {
-            section.missing("route", "add a table [[listener.route]] with the address of the backend");
-        }
-        let routes: Vec<_> =
-            routes.into_iter().enumerate().map(|(i, route)| RouteConfig::read(route, i, transport)).collect();
+        let limits = limits(&mut section, transport, defaults);
+        let routes = routes(&mut section, transport);
         if !section.has("certificate") && clients.psk.is_none() {
             let advice = "add a table [[listener.certificate]], or psk in [listener.clients]";
             section.missing("certificate", advice);
         }
-        if let Some(did) = certificates.iter().find_map(OwnFiles::did).filter(|_| !versions.tls13) {
-            let what = "only TLS 1.3 and DTLS 1.3 have DIDs";
-            section.fault(did.did.place.fault(what, "add \"1.3\" to versions, or leave did out"));
-        }
-        let has_http = routes.iter().any(|route| matches!(route.protocol, RouteProtocol::Http));
-        if let Some(cache) = &cache
-            && has_http
-            && cache.mode != CacheMode::Rfc7924
-        {
-            let what = "servers behind a route with protocol = \"http\" get the certificates of clients, which this mode omits";
-            section.fault(
-                cache.place.fault(what, "write mode = \"rfc7924\", which omits those of the gateway alone"),
-            );
-        }
-        if let Some(cache) = &cache
-            && !has_http
-            && cache.mode != CacheMode::Rfc7924
-            && compares_keys(&routes, &clients)
-        {
-            let what = "allow compares the keys of certificates, which this mode omits";
-            let advice = "write mode = \"rfc7924\", or compare fingerprint instead of key";
-            section.fault(cache.place.fault(what, advice));
-        }
-        if let Some(frozen) = &frozen
-            && compares_keys(&routes, &clients)
-        {
-            let what = "allow compares the keys of certificates, which frozen associations omit";
-            section.fault(frozen.place.fault(what, "compare fingerprint instead of key"));
-        }
-        let is_anonymous = !clients.trusts() && clients.psk.is_none();
-        if let Some(place) =
-            routes.iter().find_map(|route| route.access.by_identity()).filter(|_| is_anonymous)
-        {
-            let what = "this entry admits nobody, because clients of this listener prove no identity";
-            section.fault(place.fault(what, "add ca, raw_keys, vc_issuers or psk to [listener.clients]"));
-        }
-        if !certificates.is_empty() && clients.needs_psk() {
-            let what = "the certificates have no effect, because clients can authenticate by psk only";
-            let advice = "add ca or raw_keys to [listener.clients], write verify = \"none\" there, or leave the certificates out";
-            section.fault(clients.place.fault(what, advice));
-        }
         if !section.has("listen") {
             section.missing("listen", ADDRESS.allowed);
         }
-        section.end();
         let (listen, name) = named(listen, name, &place);
-        Self {
+        let config = Self {
             name,
             listen,
             transport,
@@ -173,7 +119,77 @@ impl ListenerConfig {
             limits,
             routes,
             place,
+        };
+        CHECKS.iter().filter_map(|check| check(&config)).for_each(|fault| section.fault(fault));
+        section.end();
+        config
+    }
+
+    fn freezes_streams(&self) -> Option<Fault> {
+        let frozen = self.frozen.as_ref().filter(|_| self.transport == TransportKind::Tls)?;
+        let what = "only DTLS associations survive a restart";
+        Some(frozen.place.fault(what, "write transport = \"dtls\", or leave this table out"))
+    }
+
+    fn redirects_without_policy(&self) -> Option<Fault> {
+        let redirect = self.redirect.as_ref()?;
+        let what = "a redirection is a hint for the policy of a listener with transport = \"tls\"";
+        (self.policy.is_none() || self.transport == TransportKind::Dtls)
+            .then(|| redirect.place.fault(what, "add the key policy, or leave this table out"))
+    }
+
+    fn has_did_without_13(&self) -> Option<Fault> {
+        let did = self.certificates.iter().find_map(OwnFiles::did).filter(|_| !self.versions.tls13)?;
+        let what = "only TLS 1.3 and DTLS 1.3 have DIDs";
+        Some(did.did.place.fault(what, "add \"1.3\" to versions, or leave did out"))
+    }
+
+    /// The handshake cache, if its mode omits certificates of clients.
+    fn cache_without_clients(&self) -> Option<&CacheConfig> {
+        self.cache.as_ref().filter(|cache| cache.mode != CacheMode::Rfc7924)
+    }
+
+    fn has_http(&self) -> bool {
+        self.routes.iter().any(|route| matches!(route.protocol, RouteProtocol::Http))
+    }
+
+    fn omits_certificates_for_http(&self) -> Option<Fault> {
+        let cache = self.cache_without_clients().filter(|_| self.has_http())?;
+        let what = "servers behind a route with protocol = \"http\" get the certificates of clients, which this mode omits";
+        Some(cache.place.fault(what, "write mode = \"rfc7924\", which omits those of the gateway alone"))
+    }
+
+    fn caches_without_keys(&self) -> Option<Fault> {
+        let cache = self.cache_without_clients().filter(|_| !self.has_http() && self.compares_keys())?;
+        let what = "allow compares the keys of certificates, which this mode omits";
+        Some(cache.place.fault(what, "write mode = \"rfc7924\", or compare fingerprint instead of key"))
+    }
+
+    fn freezes_without_keys(&self) -> Option<Fault> {
+        let frozen = self.frozen.as_ref().filter(|_| self.compares_keys())?;
+        let what = "allow compares the keys of certificates, which frozen associations omit";
+        Some(frozen.place.fault(what, "compare fingerprint instead of key"))
+    }
+
+    fn admits_unknown_clients(&self) -> Option<Fault> {
+        if self.clients.trusts() || self.clients.psk.is_some() {
+            return None;
         }
+        let place = self.routes.iter().find_map(|route| route.access.by_identity())?;
+        let what = "this entry admits nobody, because clients of this listener prove no identity";
+        Some(place.fault(what, "add ca, raw_keys, vc_issuers or psk to [listener.clients]"))
+    }
+
+    fn has_idle_certificates(&self) -> Option<Fault> {
+        let what = "the certificates have no effect, because clients can authenticate by psk only";
+        let advice = "add ca or raw_keys to [listener.clients], write verify = \"none\" there, or leave the certificates out";
+        (!self.certificates.is_empty() && self.clients.needs_psk())
+            .then(|| self.clients.place.fault(what, advice))
+    }
+
+    /// Whether a route admits clients by the keys of their certificates.
+    fn compares_keys(&self) -> bool {
+        !self.clients.ca.is_empty() && self.routes.iter().any(|route| route.access.needs_certificate())
     }
 
     /// How DIDs travel.
@@ -216,8 +232,7 @@ impl ListenerConfig {
 
     /// Whether sessions must have the certificates of clients.
     pub(crate) fn needs_certificates(&self) -> bool {
-        let is_http = |route: &RouteConfig| matches!(route.protocol, RouteProtocol::Http);
-        self.routes.iter().any(is_http) || compares_keys(&self.routes, &self.clients)
+        self.has_http() || self.compares_keys()
     }
 
     /// Whether sessions and cache entries must have subject, issuer and e-mail addresses of clients.
@@ -238,7 +253,26 @@ pub(crate) fn named(
     (listen.unwrap_or_else(none), name.unwrap_or(usual))
 }
 
-/// Whether a route admits clients by the keys of their certificates.
-fn compares_keys(routes: &[RouteConfig], clients: &ClientsConfig) -> bool {
-    !clients.ca.is_empty() && routes.iter().any(|route| route.access.needs_certificate())
+/// Reads the limits.
+fn limits(section: &mut Section<'_>, transport: TransportKind, defaults: &Limits) -> Limits {
+    let mut table = section.table("limits");
+    let limits = Limits::read(table.as_mut(), defaults);
+    if limits.forget_time < limits.silent_time && transport == TransportKind::Dtls {
+        let place = table.as_ref().map_or_else(|| section.place(), |table| table.place());
+        let what = "forget_time is shorter than silent_time";
+        section.fault(place.fault(what, "write a longer forget_time, or a shorter silent_time"));
+    }
+    if let Some(table) = table {
+        table.end();
+    }
+    limits
+}
+
+/// Reads the routes.
+fn routes(section: &mut Section<'_>, transport: TransportKind) -> Vec<RouteConfig> {
+    let tables = section.tables("route");
+    if !section.has("route") {
+        section.missing("route", "add a table [[listener.route]] with the address of the backend");
+    }
+    tables.into_iter().enumerate().map(|(i, route)| RouteConfig::read(route, i, transport)).collect()
 }

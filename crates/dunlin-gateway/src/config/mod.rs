@@ -405,6 +405,6 @@ fn read(path: &Path) -> Result<String, Fault> {
         let what = format!("larger than {} MiB", MAX_FILE >> 20);
         return Err(Fault::of_file(path, what, "give a file of TOML"));
     }
-    let text = text::text(&content).map_err(|why| Fault::of_file(path, &why, why.advice()))?;
+    let text = text::text(&content).map_err(|why| Fault::of_file(path, why, why.advice()))?;
     Ok(text.to_string())
 }

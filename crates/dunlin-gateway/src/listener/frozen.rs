@@ -13,10 +13,10 @@ use dunlin_tokio::{DtlsAssociation, DtlsEndpoint, now};
 use tokio::sync::watch;
 use zeroize::Zeroizing;
 
-use super::Live;
+use super::ListenerState;
 use crate::frozen::{FrozenPlace, NotThawed};
 use crate::metrics::Metrics;
-use crate::policed::ProfileDigest;
+use crate::policy_configs::ProfileDigest;
 use crate::route;
 
 /// How often the gateway tries to freeze associations for which a message is on its way, and the pause in
@@ -62,7 +62,7 @@ impl Freezer {
     }
 
     /// The connections of the file that this listener's routes and policy still have.
-    pub(super) fn thaw(&self, live: &Live, metrics: &Metrics) -> Vec<DtlsConnection> {
+    pub(super) fn thaw(&self, live: &ListenerState, metrics: &Metrics) -> Vec<DtlsConnection> {
         let (now, mut refused, mut known) = (now(), 0, HashMap::new());
         let thawed = self.place.thaw(|bytes| {
             let (profile, association) = bytes.split_first_chunk().ok_or("not written by a gateway")?;
@@ -152,7 +152,7 @@ impl Drop for Remembered<'_> {
 /// Thaws a connection with the configuration of its route. Each configuration has the profile with which the
 /// connection has begun.
 fn thaw_one(
-    live: &Live,
+    live: &ListenerState,
     configs: &[(usize, Arc<ServerConfig>)],
     association: &[u8],
     now: Now,

@@ -1,10 +1,10 @@
 //! Listeners: sockets that accept clients, with settings that a reload replaces.
 
 mod frozen;
+pub(crate) mod handshake;
 mod remedy;
 pub(crate) mod tcp;
 pub(crate) mod udp;
-pub(crate) mod visit;
 mod watched;
 
 use std::net::SocketAddr;
@@ -16,7 +16,7 @@ use tokio::sync::watch;
 
 use crate::acme::Managed;
 use crate::config::{Field, ListenerConfig, TransportKind};
-use crate::context::Shared;
+use crate::context::Context;
 use crate::frozen::FrozenPlace;
 use crate::memory::PolicyFile;
 use crate::service::{Serve, Socket};
@@ -24,13 +24,13 @@ use crate::shared_clients::SharedClients;
 use crate::tls::{Password, ServerConfigs};
 
 /// The settings of a listener that are in force. Each connection keeps those with which it began.
-pub(crate) struct Live {
+pub(crate) struct ListenerState {
     pub(crate) config: ListenerConfig,
     pub(crate) tls: ServerConfigs,
     /// The password of each route, for its broker.
     pub(crate) passwords: Vec<Option<Password>>,
     /// The ticket keys that other gateways have, too.
-    pub(crate) shared: Option<Arc<SharedTickets>>,
+    pub(crate) shared_tickets: Option<Arc<SharedTickets>>,
     /// The addresses of clients that other gateways have, too.
     pub(crate) shared_clients: Option<SharedClients>,
     /// The certificates that the gateway orders.
@@ -39,7 +39,7 @@ pub(crate) struct Live {
     pub(crate) frozen: Option<Arc<FrozenPlace>>,
 }
 
-impl Serve for Live {
+impl Serve for ListenerState {
     fn name(&self) -> &str {
         &self.config.name
     }
@@ -57,12 +57,12 @@ impl Serve for Live {
     }
 
     /// Whether the blacklist of the policy has this client.
-    fn refuses(&self, shared: &Shared, from: SocketAddr) -> bool {
+    fn refuses(&self, context: &Context, from: SocketAddr) -> bool {
         let Some(blocked) = self.tls.policed().and_then(|policed| policed.file().blocked(from.ip())) else {
             return false;
         };
         let listener = &self.config.name;
-        shared.metrics.blacklisted(listener);
+        context.metrics.blacklisted(listener);
         tracing::debug!(listener, client = %from, "{blocked}");
         true
     }
@@ -75,10 +75,15 @@ impl Serve for Live {
         self.tls.policed().map(|policed| policed.file().clone())
     }
 
-    async fn serve(shared: Arc<Shared>, settings: Settings, socket: Socket, removed: watch::Receiver<bool>) {
+    async fn serve(
+        context: Arc<Context>,
+        settings: Settings,
+        socket: Socket,
+        removed: watch::Receiver<bool>,
+    ) {
         match socket {
-            Socket::Tcp(socket) => tcp::run(shared, settings, socket, removed, None).await,
-            Socket::Udp(socket) => udp::run(shared, settings, socket, removed).await,
+            Socket::Tcp(socket) => tcp::run(context, settings, socket, removed, None).await,
+            Socket::Udp(socket) => udp::run(context, settings, socket, removed).await,
         }
     }
 }
@@ -93,4 +98,4 @@ fn chosen<'a>(negotiated: &'a Negotiated, rule: &'a str) -> (Option<&'a str>, Op
 }
 
 /// A listener as its socket's task sees it.
-pub(crate) type Settings = Arc<arc_swap::ArcSwap<Live>>;
+pub(crate) type Settings = Arc<arc_swap::ArcSwap<ListenerState>>;

@@ -14,12 +14,12 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
-use super::visit::Visit;
+use super::handshake::ClientHandshake;
 use super::watched::Watched;
-use super::{Live, Settings};
+use super::{ListenerState, Settings};
 use crate::config::{AcmeChallenge, MqttConfig, RouteConfig, RouteProtocol, UserName, Verify};
-use crate::context::Shared;
-use crate::life::{Phase, reached};
+use crate::context::Context;
+use crate::life::Phase;
 use crate::metrics::{self, Limit};
 use crate::proxy::flow::First;
 use crate::proxy::http::{Exchange, Fault};
@@ -33,52 +33,52 @@ use crate::{identity, proxy, route, sockets};
 /// Accepts clients until the gateway stops or `removed` becomes true. `port` is the socket's port if the
 /// socket belongs to a pool for redirected clients.
 pub(crate) async fn run(
-    shared: Arc<Shared>,
+    context: Arc<Context>,
     settings: Settings,
     socket: TcpListener,
     removed: watch::Receiver<bool>,
     port: Option<u16>,
 ) {
-    let serve = move |shared, live, places, tcp, from| async move {
-        client(&shared, &live, &places, tcp, (from, port)).await
+    let serve = move |context, live, places, tcp, from| async move {
+        client(&context, &live, &places, tcp, (from, port)).await
     };
-    service::accept(shared, settings, socket, removed, serve).await;
+    service::accept(context, settings, socket, removed, serve).await;
 }
 
 /// Serves a client. The error is the limit that it has reached.
 async fn client(
-    shared: &Arc<Shared>,
-    live: &Arc<Live>,
+    context: &Arc<Context>,
+    live: &Arc<ListenerState>,
     places: &Arc<Places>,
     tcp: TcpStream,
     (from, port): (SocketAddr, Option<u16>),
 ) -> Result<(), Limit> {
     let limits = &live.config.limits;
-    let handshake = places
+    let place = places
         .handshake(from.ip(), limits.handshakes_per_host, limits.handshakes)
         .map_err(Limit::of_handshakes)?;
-    let handshake = Arc::new(handshake);
+    let place = Arc::new(place);
     let listener = &live.config.name;
     sockets::prepare(&tcp);
     let Ok(to) = tcp.local_addr() else { return Ok(()) };
-    let visit = Visit::new(shared.clone(), live.clone(), from, port);
+    let handshake = ClientHandshake::new(context.clone(), live.clone(), from, port);
     // The memory for the handshake is free afterwards.
-    let mut tls = match Box::pin(shake_hands(shared, live, places, tcp, &handshake, &visit)).await {
+    let mut tls = match Box::pin(shake_hands(context, live, places, tcp, &place, &handshake)).await {
         Ok(tls) => tls,
-        Err(HandshakeError::Stopped) if handshake.is_displaced() => return Err(Limit::Handshakes),
+        Err(HandshakeError::Stopped) if place.is_displaced() => return Err(Limit::Handshakes),
         Err(error) => {
-            visit.failed(&error);
-            shared.metrics.handshake_failed(listener, metrics::reason(&error));
-            visit.log_failure(&error);
+            handshake.failed(&error);
+            context.metrics.handshake_failed(listener, metrics::reason(&error));
+            handshake.log_failure(&error);
             return match error {
                 HandshakeError::Timeout(_) => Err(Limit::HandshakeTime),
                 _ => Ok(()),
             };
         }
     };
-    if visit.is_challenge() {
-        handshake.end();
-        shared.metrics.acme_challenged(listener, AcmeChallenge::TlsAlpn01);
+    if handshake.is_challenge() {
+        place.end();
+        context.metrics.acme_challenged(listener, AcmeChallenge::TlsAlpn01);
         tracing::info!(listener, client = %from, "an authority has validated a name");
         let _ = timeout(CLOSE_PATIENCE, tls.shutdown()).await;
         return Ok(());
@@ -87,25 +87,25 @@ async fn client(
     let seated = match places.settle(from.ip(), tls.negotiated().peer.as_ref(), &limits.places()) {
         Ok(seated) => Arc::new(seated),
         Err(limit) => {
-            refuse(&handshake, &mut tls).await;
+            refuse(&place, &mut tls).await;
             return Err(Limit::of(limit));
         }
     };
-    handshake.end();
-    let rule = visit.completed(tls.negotiated());
-    visit.established(shared.metrics.handshake_completed(
+    place.end();
+    let rule = handshake.completed(tls.negotiated());
+    handshake.established(context.metrics.handshake_completed(
         listener,
         tls.negotiated(),
         rule.as_deref().unwrap_or_default(),
         tls.handshake_time(),
     ));
-    let Some((route, rule)) = visit.route().zip(rule) else {
+    let Some((route, rule)) = handshake.route().zip(rule) else {
         // The engine asks for every first ClientHello, so the answer is known. It also refuses clients whose
         // profile is too weak.
         tracing::error!(listener, client = %from, "no route or profile was chosen; report this error");
         return Ok(());
     };
-    serve(&visit, live, (route, &rule), (tls, &seated), [from, to]).await
+    serve(&handshake, live, (route, &rule), (tls, &seated), [from, to]).await
 }
 
 /// Tells a client that there is no place for it (RFC 8446 §6.2: a lack of resources is an internal_error).
@@ -120,15 +120,16 @@ async fn refuse(place: &HandshakePlace, tls: &mut TlsStream<TcpStream>) {
 /// it also does when another handshake gets the place. While handshakes crowd, a client of TLS 1.3 has to
 /// return a cookie before it costs the gateway a signature and a key exchange (RFC 8446 §4.2.2).
 async fn shake_hands(
-    shared: &Shared,
-    live: &Live,
+    context: &Context,
+    live: &ListenerState,
     places: &Arc<Places>,
     tcp: TcpStream,
     place: &Arc<HandshakePlace>,
-    visit: &Arc<Visit>,
+    handshake: &Arc<ClientHandshake>,
 ) -> Result<TlsStream<TcpStream>, HandshakeError> {
     let choosing = live.tls.choosing().ok_or(HandshakeError::Stopped)?;
-    let (first, then, refused, places) = (visit.clone(), visit.clone(), visit.clone(), places.clone());
+    let (first, then, refused, places) =
+        (handshake.clone(), handshake.clone(), handshake.clone(), places.clone());
     let (displaced, place) = (place.displaced(), place.clone());
     let choose = move |hello: &ClientHelloInfo| -> Result<_, PeerIncompatible> {
         let config = first.choose(hello)?;
@@ -147,10 +148,9 @@ async fn shake_hands(
     if let Some(answers) = live.tls.answers() {
         acceptor = acceptor.with_answers(answers);
     }
-    let phases = shared.phase.subscribe();
     let stop = async {
         tokio::select! {
-            () = reached(&phases, Phase::Draining) => {}
+            () = context.life.reached(Phase::Draining) => {}
             () = displaced => {}
         }
     };
@@ -160,14 +160,14 @@ async fn shake_hands(
 /// Connects the client to the backend of its route. `rule` is the label of the policy's rule. `addresses` are
 /// the client's and the one to which it has connected.
 async fn serve(
-    visit: &Arc<Visit>,
-    live: &Arc<Live>,
+    handshake: &Arc<ClientHandshake>,
+    live: &Arc<ListenerState>,
     (route, rule): (&RouteConfig, &str),
     (mut tls, seated): (TlsStream<TcpStream>, &Arc<Seated>),
     addresses: [SocketAddr; 2],
 ) -> Result<(), Limit> {
     let [from, to] = addresses;
-    let shared = visit.shared();
+    let context = handshake.context();
     let (listener, limits) = (&live.config.name, &live.config.limits);
     let negotiated = tls.negotiated();
     let identity = identity::shown(negotiated);
@@ -176,7 +176,7 @@ async fn serve(
         tracing::error!(listener, client = %from, "a client without identity passed its handshake; report this error");
         return Ok(());
     }
-    let is_admitted = visit.admits(route, negotiated);
+    let is_admitted = handshake.admits(route, negotiated);
     if !is_admitted && !matches!(route.protocol, RouteProtocol::Http) {
         tls.abort(AlertDescription::ACCESS_DENIED).await;
         return Ok(());
@@ -184,7 +184,7 @@ async fn serve(
     let version = negotiated.version.map(|version| version.to_string()).unwrap_or_default();
     let (profile, rule) = super::chosen(negotiated, rule);
     let issuer = identity::issuer(negotiated.peer.as_ref());
-    let is_logged = shared.lines.connection(listener, negotiated.peer.is_some(), Instant::now());
+    let is_logged = context.lines.connection(listener, negotiated.peer.is_some(), Instant::now());
     if let Some(Line { left_out }) = is_logged {
         tracing::info!(listener, client = %from, route = route.name, identity, issuer, version, kind = ?negotiated.kind, profile, rule, left_out, "connected");
     }
@@ -192,13 +192,14 @@ async fn serve(
         // Only HTTP clients need this much memory.
         RouteProtocol::Http => {
             let told = (is_admitted, is_logged.is_some());
-            return Box::pin(web(visit, live, route, (tls, seated), addresses, told)).await;
+            return Box::pin(web(handshake, live, route, (tls, seated), addresses, told)).await;
         }
         RouteProtocol::Tcp | RouteProtocol::Udp(_) => None,
         RouteProtocol::Mqtt(config) => match Box::pin(mqtt_connect(live, route, config, &mut tls)).await {
             Ok(connect) => Some(connect),
             Err(error) => {
-                if let Some(Line { left_out }) = shared.lines.line(listener, "MQTT refused", Instant::now()) {
+                if let Some(Line { left_out }) = context.lines.line(listener, "MQTT refused", Instant::now())
+                {
                     tracing::warn!(listener, client = %from, route = route.name, identity, %error, left_out, "MQTT refused");
                 }
                 let _ = timeout(CLOSE_PATIENCE, tls.shutdown()).await;
@@ -216,10 +217,10 @@ async fn serve(
     if let Some((_, packet)) = &mqtt {
         first.extend_from_slice(packet);
     }
-    let mut backend = match reach(shared, live, route, &first).await {
+    let mut backend = match reach(context, live, route, &first).await {
         Ok(backend) => backend,
         Err(error) => {
-            log_unreachable(shared, live, route, from, &error);
+            log_unreachable(context, live, route, from, &error);
             let refuse = async {
                 if let Some((connect, _)) = &mqtt {
                     tls.write_all(connect.unavailable()).await?;
@@ -240,22 +241,22 @@ async fn serve(
             tokio::select! {
                 () = answer.read(&mut backend, limits.header_bytes) => {}
                 () = sleep(wait) => {}
-                () = ends(shared, seated, Phase::Ending) => {}
+                () = ends(context, seated, Phase::Ending) => {}
             }
             idle_time = connect.idle_time(&answer, limits.idle_time);
         }
     }
     let first = First { bytes: answer.bytes, failure: answer.failure };
-    let stop = ends(shared, seated, Phase::Ending);
-    let tls = Watched::new(tls, visit.clone(), seated.clone());
+    let stop = ends(context, seated, Phase::Ending);
+    let tls = Watched::new(tls, handshake.clone(), seated.clone());
     let passed = proxy::tcp::pass(tls, (backend, first), idle_time, stop).await;
     let (read, written) = (passed.from_client, passed.to_client);
-    shared.metrics.transferred(listener, read, written);
+    context.metrics.transferred(listener, read, written);
     let why = match &passed.end {
         End::Closed => "closed".to_owned(),
         End::Idle if idle_time != limits.idle_time => "no traffic within 1.5 times the keep alive".to_owned(),
         End::Idle => "no traffic within idle_time".to_owned(),
-        End::Stopped => stopped(shared, listener, seated),
+        End::Stopped => stopped(context, listener, seated),
         End::Client(error) => format!("the client's connection failed: {error}"),
         End::Backend(error) => format!("the backend's connection failed: {error}"),
     };
@@ -269,19 +270,18 @@ async fn serve(
 }
 
 /// Waits until a connection has to end: the gateway is in this phase, or the client gives way to another one.
-async fn ends(shared: &Shared, seated: &Seated, phase: Phase) {
-    let phases = shared.phase.subscribe();
+async fn ends(context: &Context, seated: &Seated, phase: Phase) {
     tokio::select! {
-        () = reached(&phases, phase) => {}
+        () = context.life.reached(phase) => {}
         () = seated.gone() => {}
     }
 }
 
 /// Why a connection has ended before its time. Counts a client that gives way.
-fn stopped(shared: &Shared, listener: &str, seated: &Seated) -> String {
+fn stopped(context: &Context, listener: &str, seated: &Seated) -> String {
     match seated.gives_way() {
         Some(why) => {
-            shared.metrics.gave_way(listener, why);
+            context.metrics.gave_way(listener, why);
             format!("gave way to another client ({})", why.name())
         }
         None => "the gateway stops".to_owned(),
@@ -290,14 +290,14 @@ fn stopped(shared: &Shared, listener: &str, seated: &Seated) -> String {
 
 /// Serves the HTTP requests of a client, or refuses each of them.
 async fn web(
-    visit: &Arc<Visit>,
-    live: &Arc<Live>,
+    handshake: &Arc<ClientHandshake>,
+    live: &Arc<ListenerState>,
     route: &RouteConfig,
     (tls, seated): (TlsStream<TcpStream>, &Arc<Seated>),
     [from, to]: [SocketAddr; 2],
     (is_admitted, is_logged): (bool, bool),
 ) -> Result<(), Limit> {
-    let (shared, listener, limits) = (visit.shared(), live.config.name.clone(), &live.config.limits);
+    let (context, listener, limits) = (handshake.context(), live.config.name.clone(), &live.config.limits);
     let negotiated = tls.negotiated();
     let proxy_header = match route.proxy_protocol {
         true => proxy_protocol::header(Transport::Stream, from, to, negotiated),
@@ -305,12 +305,12 @@ async fn web(
     };
     let headers = proxy::http::headers(negotiated, from);
     let connected = {
-        let (shared, live, route) = (shared.clone(), live.clone(), route.clone());
-        Box::new(move |outcome| shared.metrics.backend(&live.config.name, &route.name, outcome))
+        let (context, live, route) = (context.clone(), live.clone(), route.clone());
+        Box::new(move |outcome| context.metrics.backend(&live.config.name, &route.name, outcome))
     };
     let failed = {
-        let (shared, live, route) = (shared.clone(), live.clone(), route.clone());
-        Box::new(move |fault: &Fault| log_fault(&shared, &live, &route, from, fault))
+        let (context, live, route) = (context.clone(), live.clone(), route.clone());
+        Box::new(move |fault: &Fault| log_fault(&context, &live, &route, from, fault))
     };
     let serves = {
         let at = live.config.routes.iter().position(|other| other.name == route.name).unwrap_or_default();
@@ -320,12 +320,12 @@ async fn web(
     let (to, connect_time) = (route.to.value.clone(), limits.connect_time);
     let exchange =
         Exchange { to, connect_time, proxy_header, headers, connected, failed, serves, is_admitted };
-    let stops = [Phase::Draining, Phase::Ending].map(|phase| ends(shared, seated, phase));
-    let tls = Watched::new(tls, visit.clone(), seated.clone());
+    let stops = [Phase::Draining, Phase::Ending].map(|phase| ends(context, seated, phase));
+    let tls = Watched::new(tls, handshake.clone(), seated.clone());
     let served = proxy::http::serve(tls, Arc::new(exchange), limits, stops).await;
-    shared.metrics.transferred(&listener, served.from_client, served.to_client);
+    context.metrics.transferred(&listener, served.from_client, served.to_client);
     let why = match served.end {
-        proxy::http::End::Stopped => stopped(shared, &listener, seated),
+        proxy::http::End::Stopped => stopped(context, &listener, seated),
         ref end => end.to_string(),
     };
     let (read, written) = (served.from_client, served.to_client);
@@ -340,12 +340,18 @@ async fn web(
 }
 
 /// Logs why a request gets no answer of the backend.
-fn log_fault(shared: &Shared, live: &Live, route: &RouteConfig, client: SocketAddr, fault: &Fault) {
+fn log_fault(
+    context: &Context,
+    live: &ListenerState,
+    route: &RouteConfig,
+    client: SocketAddr,
+    fault: &Fault,
+) {
     if let Fault::Unreachable(error) = fault {
-        return log_unreachable(shared, live, route, client, error);
+        return log_unreachable(context, live, route, client, error);
     }
     let listener = &live.config.name;
-    if let Some(Line { left_out }) = shared.lines.line(listener, "answer", Instant::now()) {
+    if let Some(Line { left_out }) = context.lines.line(listener, "answer", Instant::now()) {
         let (route, backend) = (&route.name, &route.to.value);
         let error = std::error::Error::source(fault).map(tracing::field::display);
         tracing::warn!(listener, %client, route, backend, why = %fault, error, left_out, "a request got no answer of the backend");
@@ -354,17 +360,17 @@ fn log_fault(shared: &Shared, live: &Live, route: &RouteConfig, client: SocketAd
 
 /// Logs that the backend of a route cannot be reached. Each request of a client can cause such a line.
 fn log_unreachable(
-    shared: &Shared,
-    live: &Live,
+    context: &Context,
+    live: &ListenerState,
     route: &RouteConfig,
     client: SocketAddr,
     error: &std::io::Error,
 ) {
     let listener = &live.config.name;
     if sockets::lacks_files(error) {
-        return shared.reached_limit(listener, client, Limit::OpenFiles);
+        return context.reached_limit(listener, client, Limit::OpenFiles);
     }
-    if let Some(Line { left_out }) = shared.lines.line(listener, "backend", Instant::now()) {
+    if let Some(Line { left_out }) = context.lines.line(listener, "backend", Instant::now()) {
         let (route, backend) = (&route.name, &route.to.value);
         tracing::error!(listener, %client, route, backend, %error, left_out, "the backend cannot be reached; start it, or correct `to`");
     }
@@ -372,12 +378,12 @@ fn log_unreachable(
 
 /// Connects to the backend, sends it `first`, and counts the outcome.
 async fn reach(
-    shared: &Shared,
-    live: &Live,
+    context: &Context,
+    live: &ListenerState,
     route: &RouteConfig,
     first: &[u8],
 ) -> std::io::Result<TcpStream> {
-    let count = |outcome| shared.metrics.backend(&live.config.name, &route.name, outcome);
+    let count = |outcome| context.metrics.backend(&live.config.name, &route.name, outcome);
     let connected = proxy::connect(&route.to.value, live.config.limits.connect_time).await;
     let mut backend = connected.map_err(|(outcome, error)| {
         count(outcome);
@@ -395,7 +401,7 @@ async fn reach(
 
 /// Reads the client's CONNECT packet, and returns it with the packet that the broker gets.
 async fn mqtt_connect(
-    live: &Live,
+    live: &ListenerState,
     route: &RouteConfig,
     config: &MqttConfig,
     tls: &mut TlsStream<TcpStream>,

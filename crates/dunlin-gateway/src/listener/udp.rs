@@ -16,14 +16,14 @@ use tokio::task::spawn_blocking;
 use tokio::time::{Instant, timeout};
 
 use super::frozen::Freezer;
-use super::visit::Visit;
-use super::{Live, Settings};
+use super::handshake::ClientHandshake;
+use super::{ListenerState, Settings};
 use crate::config::{Limits, RouteConfig, RouteProtocol, Verify};
-use crate::context::Shared;
+use crate::context::Context;
 use crate::identity;
-use crate::life::{Phase, reached};
+use crate::life::Phase;
 use crate::metrics::{self, Limit};
-use crate::policed::Terms;
+use crate::policy_configs::Terms;
 use crate::proxy::tcp::CLOSE_PATIENCE;
 use crate::proxy::udp::{self, Backend, End, Passed, ToBackend};
 use crate::proxy_protocol::{self, Transport};
@@ -55,7 +55,7 @@ fn ended(error: &HandshakeError) -> Option<Ended> {
 
 /// The state that the associations of a listener share.
 struct Listener {
-    shared: Arc<Shared>,
+    context: Arc<Context>,
     local: SocketAddr,
     /// The next source address of sockets to backends.
     next_source: AtomicUsize,
@@ -66,7 +66,7 @@ struct Listener {
 /// Accepts clients until the gateway stops or `removed` becomes true. Thaws associations before, and freezes
 /// them after, if the settings at the beginning say so.
 pub(crate) async fn run(
-    shared: Arc<Shared>,
+    context: Arc<Context>,
     settings: Settings,
     socket: UdpSocket,
     mut removed: watch::Receiver<bool>,
@@ -74,7 +74,7 @@ pub(crate) async fn run(
     let live = settings.load_full();
     let freezer = live.frozen.clone().map(|place| Arc::new(Freezer::new(place)));
     let limits = endpoint_limits(&live.config.limits);
-    let thawed = thaw(freezer.clone(), live.clone(), shared.clone()).await;
+    let thawed = thaw(freezer.clone(), live.clone(), context.clone()).await;
     let begun = socket.local_addr();
     let begun = begun.and_then(|local| Ok((DtlsEndpoint::resume(socket, limits, thawed)?, local)));
     let (Resumed { endpoint, associations, refused, .. }, local) = match begun {
@@ -89,21 +89,20 @@ pub(crate) async fn run(
         tracing::warn!(listener, refused, %client, %error, "some thawed associations have no place, the first one for this reason");
     }
     {
-        let (shared, settings) = (shared.clone(), settings.clone());
-        endpoint.set_refusal(move |from| settings.load().refuses(&shared, from));
+        let (context, settings) = (context.clone(), settings.clone());
+        endpoint.set_refusal(move |from| settings.load().refuses(&context, from));
     }
-    if let Some(nodes) = shared.nodes.get() {
+    if let Some(nodes) = context.nodes.get() {
         nodes.join(&live.config.name, &endpoint);
     }
     endpoint.set_server(live.tls.choosing());
     let _watched = {
         let settings = settings.clone();
-        shared.metrics.watch(move || settings.load().config.name.clone(), &endpoint)
+        context.metrics.watch(move || settings.load().config.name.clone(), &endpoint)
     };
-    let mut changed = shared.changed.subscribe();
-    let phases = shared.phase.subscribe();
+    let mut changed = context.changed.subscribe();
     let next_source = AtomicUsize::new(0);
-    let listener = Arc::new(Listener { shared, local, next_source, freezer });
+    let listener = Arc::new(Listener { context, local, next_source, freezer });
     for dtls in associations {
         let (listener, live) = (listener.clone(), live.clone());
         listener
@@ -121,7 +120,7 @@ pub(crate) async fn run(
                 endpoint.set_server(live.tls.choosing());
                 continue;
             }
-            () = reached(&phases, Phase::Draining) => break true,
+            () = listener.context.life.reached(Phase::Draining) => break true,
             _ = removed.wait_for(|removed| *removed) => break false,
         };
         let (listener, live) = (listener.clone(), settings.load_full());
@@ -133,20 +132,24 @@ pub(crate) async fn run(
     endpoint.set_server(None);
     let Some(freezer) = listener.freezer.clone() else { return };
     if is_stopping {
-        reached(&phases, Phase::Ending).await;
-        let (freezer, shared, name) =
-            (freezer.clone(), listener.shared.clone(), settings.load().config.name.clone());
+        listener.context.life.reached(Phase::Ending).await;
+        let (freezer, context, name) =
+            (freezer.clone(), listener.context.clone(), settings.load().config.name.clone());
         // It fails only if the runtime ends.
-        let _ = spawn_blocking(move || freezer.freeze(&endpoint, &name, &shared.metrics)).await;
+        let _ = spawn_blocking(move || freezer.freeze(&endpoint, &name, &context.metrics)).await;
     }
     freezer.end();
 }
 
 /// The connections of the file of frozen associations, if there is one.
-async fn thaw(freezer: Option<Arc<Freezer>>, live: Arc<Live>, shared: Arc<Shared>) -> Vec<DtlsConnection> {
+async fn thaw(
+    freezer: Option<Arc<Freezer>>,
+    live: Arc<ListenerState>,
+    context: Arc<Context>,
+) -> Vec<DtlsConnection> {
     let Some(freezer) = freezer else { return vec![] };
     // It fails only if the runtime ends.
-    spawn_blocking(move || freezer.thaw(&live, &shared.metrics)).await.unwrap_or_default()
+    spawn_blocking(move || freezer.thaw(&live, &context.metrics)).await.unwrap_or_default()
 }
 
 impl Listener {
@@ -154,21 +157,21 @@ impl Listener {
     fn begin(
         &self,
         from: SocketAddr,
-        live: Arc<Live>,
+        live: Arc<ListenerState>,
         serving: impl Future<Output = Result<(), Limit>> + Send + 'static,
     ) {
-        let alive = self.shared.alive(self.freezer.is_some());
-        tokio::spawn(service::counted(alive, live, from, Box::pin(serving)));
+        let (context, freezes) = (self.context.clone(), self.freezer.is_some());
+        tokio::spawn(service::counted(context, freezes, live, from, Box::pin(serving)));
     }
 
     /// Serves a client. The error is the limit that it has reached.
-    async fn client(&self, live: &Arc<Live>, incoming: DtlsIncoming) -> Result<(), Limit> {
+    async fn client(&self, live: &Arc<ListenerState>, incoming: DtlsIncoming) -> Result<(), Limit> {
         let (name, from) = (&live.config.name, incoming.peer_address());
-        let metrics = &self.shared.metrics;
+        let metrics = &self.context.metrics;
         let begin = Instant::now();
-        let visit = Visit::new(self.shared.clone(), live.clone(), from, None);
+        let handshake = ClientHandshake::new(self.context.clone(), live.clone(), from, None);
         // The memory for the handshake is free afterwards.
-        let dtls = match Box::pin(self.shake_hands(live, incoming, &visit)).await {
+        let dtls = match Box::pin(self.shake_hands(live, incoming, &handshake)).await {
             Ok(dtls) => dtls,
             Err(error) => {
                 // The handshake itself has not failed.
@@ -180,12 +183,12 @@ impl Listener {
                     }
                     _ => {}
                 }
-                visit.failed(&error);
+                handshake.failed(&error);
                 metrics.handshake_failed(name, metrics::reason(&error));
                 if let Some(Ended::Displaced(limit)) = ended(&error) {
                     return Err(Limit::of_handshakes(limit));
                 }
-                visit.log_failure(&error);
+                handshake.log_failure(&error);
                 return match error {
                     HandshakeError::Timeout(_) | HandshakeError::Unconfirmed { .. } => {
                         Err(Limit::HandshakeTime)
@@ -194,47 +197,47 @@ impl Listener {
                 };
             }
         };
-        let rule = visit.completed(dtls.negotiated());
+        let rule = handshake.completed(dtls.negotiated());
         let (negotiated, took) = (dtls.negotiated(), begin.elapsed());
         let _established =
             metrics.handshake_completed(name, negotiated, rule.as_deref().unwrap_or_default(), took);
-        let Some((route, rule)) = visit.route().zip(rule) else {
+        let Some((route, rule)) = handshake.route().zip(rule) else {
             tracing::error!(listener = name, client = %from, "no route or profile was chosen; report this error");
             return Ok(());
         };
-        if !visit.admits(route, dtls.negotiated()) {
+        if !handshake.admits(route, dtls.negotiated()) {
             dtls.abort(AlertDescription::ACCESS_DENIED);
             return Ok(());
         }
-        let profile = visit.profile_digest(dtls.negotiated());
+        let profile = handshake.profile_digest(dtls.negotiated());
         self.serve(live, route, &dtls, &Terms { rule, profile }).await
     }
 
     /// Serves a client whose association was thawed, unless its policy of now refuses it. The error is the
     /// limit that it has reached.
-    async fn thawed(&self, live: &Arc<Live>, dtls: DtlsAssociation) -> Result<(), Limit> {
+    async fn thawed(&self, live: &Arc<ListenerState>, dtls: DtlsAssociation) -> Result<(), Limit> {
         let (name, from) = (&live.config.name, dtls.peer_address());
         let (route, terms) = match Self::goes_on(live, dtls.negotiated()) {
             Ok(goes_on) => goes_on,
             Err(why) => {
-                self.shared.metrics.frozen(name, "refused", 1);
+                self.context.metrics.frozen(name, "refused", 1);
                 tracing::warn!(listener = name, client = %from, why, "a thawed association ends");
                 return Ok(());
             }
         };
-        let visit = Visit::new(self.shared.clone(), live.clone(), from, None);
-        if !visit.admits(route, dtls.negotiated()) {
-            self.shared.metrics.frozen(name, "refused", 1);
+        let handshake = ClientHandshake::new(self.context.clone(), live.clone(), from, None);
+        if !handshake.admits(route, dtls.negotiated()) {
+            self.context.metrics.frozen(name, "refused", 1);
             dtls.abort(AlertDescription::ACCESS_DENIED);
             return Ok(());
         }
-        let _established = self.shared.metrics.established(name, dtls.negotiated());
+        let _established = self.context.metrics.established(name, dtls.negotiated());
         let answers = live.tls.answers();
         tokio::select! {
             served = self.serve(live, route, &dtls, &terms) => return served,
             () = lookup::ended(answers.as_ref(), dtls.negotiated()) => {}
         }
-        self.shared.metrics.frozen(name, "refused", 1);
+        self.context.metrics.frozen(name, "refused", 1);
         tracing::warn!(listener = name, client = %from, why = lookup::ENDED, "a thawed association ends");
         dtls.abort(AlertDescription::CERTIFICATE_REVOKED);
         Ok(())
@@ -242,7 +245,10 @@ impl Listener {
 
     /// The route and the terms with which a thawed association goes on, or why it ends. The client has
     /// authenticated, so the blacklist, which is about new connections, does not matter.
-    fn goes_on<'a>(live: &'a Live, negotiated: &Negotiated) -> Result<(&'a RouteConfig, Terms), String> {
+    fn goes_on<'a>(
+        live: &'a ListenerState,
+        negotiated: &Negotiated,
+    ) -> Result<(&'a RouteConfig, Terms), String> {
         let routes = &live.config.routes;
         let at = route::of(routes, negotiated);
         let (at, route) = at.and_then(|at| Some((at, routes.get(at)?))).ok_or("its route is gone")?;
@@ -255,11 +261,11 @@ impl Listener {
     /// Does the handshake. The ClientHello chooses the route.
     async fn shake_hands(
         &self,
-        live: &Live,
+        live: &ListenerState,
         incoming: DtlsIncoming,
-        visit: &Arc<Visit>,
+        handshake: &Arc<ClientHandshake>,
     ) -> Result<DtlsAssociation, HandshakeError> {
-        let (first, then, refused) = (visit.clone(), visit.clone(), visit.clone());
+        let (first, then, refused) = (handshake.clone(), handshake.clone(), handshake.clone());
         let mut options = DtlsOptions::new()
             .with_timeout(live.config.limits.handshake_time)
             .with_profiles(move |hello| first.choose(hello))
@@ -268,10 +274,9 @@ impl Listener {
         if let Some(answers) = live.tls.answers() {
             options = options.with_answers(answers);
         }
-        let phases = self.shared.phase.subscribe();
         tokio::select! {
             done = incoming.accept_with(&options) => done,
-            () = reached(&phases, Phase::Draining) => Err(HandshakeError::Stopped),
+            () = self.context.life.reached(Phase::Draining) => Err(HandshakeError::Stopped),
         }
     }
 
@@ -279,7 +284,7 @@ impl Listener {
     /// it has reached.
     async fn serve(
         &self,
-        live: &Live,
+        live: &ListenerState,
         route: &RouteConfig,
         dtls: &DtlsAssociation,
         terms: &Terms,
@@ -315,12 +320,12 @@ impl Listener {
     /// Passes datagrams. `rule` is the label of the policy's rule.
     async fn pass(
         &self,
-        live: &Live,
+        live: &ListenerState,
         (route, rule): (&str, &str),
         dtls: &DtlsAssociation,
         backend: &Backend<'_>,
     ) -> Result<(), Limit> {
-        let (listener, metrics) = (&live.config.name, &self.shared.metrics);
+        let (listener, metrics) = (&live.config.name, &self.context.metrics);
         let from = dtls.peer_address();
         let identity = identity::shown(dtls.negotiated());
         let version = dtls.negotiated().version.map(|version| version.to_string()).unwrap_or_default();
@@ -328,7 +333,7 @@ impl Listener {
         let (profile, rule) = super::chosen(dtls.negotiated(), rule);
         let issuer = identity::issuer(dtls.negotiated().peer.as_ref());
         let has_identity = dtls.negotiated().peer.is_some();
-        let is_logged = self.shared.lines.connection(listener, has_identity, Instant::now().into_std());
+        let is_logged = self.context.lines.connection(listener, has_identity, Instant::now().into_std());
         if let Some(Line { left_out }) = is_logged {
             tracing::info!(listener, client = %from, route, identity, issuer, version, ?kind, profile, rule, left_out, "connected");
         }
@@ -339,7 +344,7 @@ impl Listener {
                 ToBackend::Expired => {
                     metrics.backend(listener, route, "expired");
                     if let Some(Line { left_out }) =
-                        self.shared.lines.line(listener, "backend_time", Instant::now().into_std())
+                        self.context.lines.line(listener, "backend_time", Instant::now().into_std())
                     {
                         let advice = "what the backend still sends to the client is lost; with a longer backend_time, sockets stay open";
                         tracing::warn!(listener, client = %from, route, left_out, "the socket to the backend is closed after backend_time without traffic; {advice}");
@@ -353,19 +358,18 @@ impl Listener {
             };
             metrics.backend(listener, route, outcome);
             if sockets::lacks_files(error) {
-                return self.shared.reached_limit(listener, from, Limit::OpenFiles);
+                return self.context.reached_limit(listener, from, Limit::OpenFiles);
             }
             if let Some(Line { left_out }) =
-                self.shared.lines.line(listener, "backend", Instant::now().into_std())
+                self.context.lines.line(listener, "backend", Instant::now().into_std())
             {
                 let backend = backend.to;
                 tracing::error!(listener, client = %from, route, backend, %error, left_out, "no datagrams to the backend; {advice}");
             }
         };
-        let phases = self.shared.phase.subscribe();
         let mut passed = Passed::default();
         let stop = async {
-            reached(&phases, Phase::Ending).await;
+            self.context.life.reached(Phase::Ending).await;
             if let Some(freezer) = &self.freezer {
                 freezer.done().await;
             }

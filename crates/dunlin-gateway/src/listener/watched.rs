@@ -1,4 +1,4 @@
-//! A client's stream that tells its [`Visit`] of renegotiations, and its place of data.
+//! A client's stream that tells its [`ClientHandshake`] of renegotiations, and its place of data.
 
 use std::io;
 use std::pin::Pin;
@@ -10,27 +10,31 @@ use dunlin_tokio::{Renegotiations, TlsStream};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
-use super::visit::Visit;
+use super::handshake::ClientHandshake;
 use crate::heard::Heard;
 use crate::proxy::tcp::Side;
 
 /// The stream of a client of a TLS 1.2 connection that may renegotiate.
 pub(crate) struct Watched {
     tls: Heard<TlsStream<TcpStream>>,
-    visit: Arc<Visit>,
+    handshake: Arc<ClientHandshake>,
     seen: Renegotiations,
 }
 
 impl Watched {
-    pub(crate) fn new(tls: TlsStream<TcpStream>, visit: Arc<Visit>, seated: Arc<Seated>) -> Self {
-        Self { tls: Heard::new(tls, seated), visit, seen: Renegotiations::default() }
+    pub(crate) fn new(
+        tls: TlsStream<TcpStream>,
+        handshake: Arc<ClientHandshake>,
+        seated: Arc<Seated>,
+    ) -> Self {
+        Self { tls: Heard::new(tls, seated), handshake, seen: Renegotiations::default() }
     }
 
     fn look(&mut self) {
         let tls = self.tls.get();
         let now = tls.renegotiations();
         if now != self.seen {
-            self.visit.renegotiated(now.completed > self.seen.completed, tls.negotiated());
+            self.handshake.renegotiated(now.completed > self.seen.completed, tls.negotiated());
             self.seen = now;
         }
     }

@@ -8,7 +8,7 @@ use dunlin::{DtlsConnection, Path};
 use dunlin_tokio::{DtlsEndpoint, addresses, now};
 use zeroize::Zeroizing;
 
-use super::Live;
+use super::ListenerState;
 use crate::config::{Fault, FrozenConfig};
 use crate::frozen::{FrozenPlace, NotThawed};
 
@@ -35,7 +35,7 @@ impl Freezer {
 
     /// Gives the associations of the file to these listeners. If the file cannot be thawed, the tunnel starts
     /// without it.
-    pub(crate) fn thaw(&self, listeners: &[Arc<Live>]) {
+    pub(crate) fn thaw(&self, listeners: &[Arc<ListenerState>]) {
         let now = now();
         let thawed = self.place.thaw(|bytes| {
             let (header, association) = split(bytes).ok_or("not written by a tunnel")?;
@@ -53,7 +53,7 @@ impl Freezer {
 
     /// Freezes the association of an endpoint, for the program of the path `from`. Returns whether that worked;
     /// otherwise the association goes on.
-    pub(crate) fn freeze(&self, live: &Live, endpoint: &DtlsEndpoint, from: Path) -> bool {
+    pub(crate) fn freeze(&self, live: &ListenerState, endpoint: &DtlsEndpoint, from: Path) -> bool {
         let (shared, port) = (live.config.datagrams.shared, endpoint.local_addr().port());
         let asked = from.source.map(|asked| format!(",{asked}")).unwrap_or_default();
         let (peer, to, name) = (from.peer, &live.config.to.value, &live.config.name);
@@ -104,7 +104,7 @@ struct Header<'a> {
 impl Header<'_> {
     /// The listener of the association, if it still has the same server and kind of associations. The engine
     /// checks the server's name and the key.
-    fn find(&self, listeners: &[Arc<Live>]) -> Option<(Arc<Live>, Path, u16)> {
+    fn find(&self, listeners: &[Arc<ListenerState>]) -> Option<(Arc<ListenerState>, Path, u16)> {
         let live = listeners.iter().find(|live| live.config.name == self.listener)?;
         let is_same = live.config.datagrams.shared == self.shared && live.config.to.value == self.to;
         let fits = live.is_datagram() && is_same;

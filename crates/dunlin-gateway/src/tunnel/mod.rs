@@ -28,17 +28,17 @@ use tokio::sync::watch;
 use self::config::{TunnelConfig, TunnelListener};
 use self::frozen::{Freezer, Thawed};
 use self::remote::Failure;
-use self::tls::{Made, Stores};
+use self::tls::{BuiltConfig, Stores};
 use crate::config::{Fault, Faults, Field, TransportKind};
-use crate::context::{self, Shared};
+use crate::context::{self, Context};
+use crate::did_registry::Refreshing;
 use crate::known::KnownPlaces;
-use crate::lookups::Refreshing;
 use crate::metrics::{self, Metrics, Role};
 use crate::service::{self, Bound, Running, Serve, Service, Socket};
 use crate::sockets::Sockets;
 
 /// The settings of a listener that are in force.
-pub(crate) struct Live {
+pub(crate) struct ListenerState {
     config: TunnelListener,
     tls: Arc<ClientConfig>,
     /// The answers about servers whose documents are in a registry.
@@ -53,15 +53,15 @@ pub(crate) struct Live {
     thawed: Mutex<Vec<Thawed>>,
 }
 
-type Settings = Arc<ArcSwap<Live>>;
+type Settings = Arc<ArcSwap<ListenerState>>;
 
-impl Live {
+impl ListenerState {
     fn is_datagram(&self) -> bool {
         self.config.transport == TransportKind::Dtls
     }
 }
 
-impl Serve for Live {
+impl Serve for ListenerState {
     fn name(&self) -> &str {
         &self.config.name
     }
@@ -78,14 +78,19 @@ impl Serve for Live {
         self.config.limits.connections
     }
 
-    fn refuses(&self, _: &Shared, _: SocketAddr) -> bool {
+    fn refuses(&self, _: &Context, _: SocketAddr) -> bool {
         false
     }
 
-    async fn serve(shared: Arc<Shared>, settings: Settings, socket: Socket, removed: watch::Receiver<bool>) {
+    async fn serve(
+        context: Arc<Context>,
+        settings: Settings,
+        socket: Socket,
+        removed: watch::Receiver<bool>,
+    ) {
         match socket {
-            Socket::Tcp(socket) => tcp::run(shared, settings, socket, removed).await,
-            Socket::Udp(socket) => udp::run(shared, settings, socket, removed).await,
+            Socket::Tcp(socket) => tcp::run(context, settings, socket, removed).await,
+            Socket::Udp(socket) => udp::run(context, settings, socket, removed).await,
         }
     }
 }
@@ -100,14 +105,14 @@ fn outcome(error: &io::Error) -> &'static str {
 }
 
 /// Counts a failed handshake.
-fn handshake_failed(shared: &Shared, listener: &str, error: HandshakeError) -> Failure {
-    shared.metrics.handshake_failed(listener, metrics::reason(&error));
+fn handshake_failed(context: &Context, listener: &str, error: HandshakeError) -> Failure {
+    context.metrics.handshake_failed(listener, metrics::reason(&error));
     Failure::Handshake(error)
 }
 
 /// A configuration with the content of its files.
 struct Prepared {
-    listeners: Vec<Live>,
+    listeners: Vec<ListenerState>,
     warnings: Vec<Fault>,
 }
 
@@ -124,7 +129,7 @@ impl Prepared {
         let (mut warnings, mut listeners) = (vec![], vec![]);
         let known = config.common.known.as_ref();
         let opened = match opens_stores {
-            true => stores.learnt.open_known(&stores.provider, known, None),
+            true => stores.learned.open_known(&stores.provider, known, None),
             false => known.map_or(Ok(()), KnownPlaces::check),
         };
         faults.extend(opened.err());
@@ -132,7 +137,7 @@ impl Prepared {
             let tls = tls::client_config(&config, stores, opens_stores, &mut faults, &mut warnings);
             let random = stores.provider.random.clone();
             let (freezer, thawed) = (freezer.cloned(), Mutex::default());
-            listeners.extend(tls.map(|Made { config: tls, answers, stapler }| Live {
+            listeners.extend(tls.map(|BuiltConfig { config: tls, answers, stapler }| ListenerState {
                 config,
                 tls,
                 answers,
@@ -164,7 +169,7 @@ impl Prepared {
 /// # }
 /// ```
 pub struct Tunnel {
-    service: Service<Live>,
+    service: Service<ListenerState>,
     stores: Arc<Stores>,
     freezer: Option<Arc<Freezer>>,
     /// Keeps the proofs of the listeners' DIDs fresh.
@@ -212,7 +217,7 @@ impl Tunnel {
     /// The errors of [`Self::start`].
     pub async fn start_with(config: TunnelConfig, sockets: Sockets) -> Result<Self, Faults> {
         let (metrics, mut stores) = (Metrics::new(Role::Tunnel), Stores::new());
-        stores.learnt.outage_proofs = metrics.outage_proofs.clone();
+        stores.learned.outage_proofs = metrics.outage_proofs.clone();
         let (service, stores) = (Service::new(metrics, sockets), Arc::new(stores));
         let freezer = match config.frozen.clone() {
             None => None,
@@ -235,22 +240,22 @@ impl Tunnel {
     /// All faults. The previous configuration then stays in force.
     pub async fn reload(&self, config: TunnelConfig) -> Result<(), Faults> {
         let replaced = self.replace(config, false).await;
-        self.service.shared.metrics.reloaded(replaced.as_ref().err());
+        self.service.context.metrics.reloaded(replaced.as_ref().err());
         replaced
     }
 
     /// Counts a reload that failed before it could be asked for: the configuration did not load.
     pub fn note_refused_reload(&self, faults: &Faults) {
-        self.service.shared.metrics.reloaded(Some(faults));
+        self.service.context.metrics.reloaded(Some(faults));
     }
 
     /// Replaces the listeners. The first ones take the frozen associations.
     async fn replace(&self, config: TunnelConfig, thaws: bool) -> Result<(), Faults> {
         let running = self.service.lock().await;
-        let bound = self.stores.learnt.during(self.bind(&running, config, thaws)).await?;
+        let bound = self.stores.learned.during(self.bind(&running, config, thaws)).await?;
         let staplers: Vec<_> = bound.listeners.iter().filter_map(|(live, _)| live.stapler.clone()).collect();
         Refreshing::replace(&self.refreshing, staplers.into_iter(), &self.stores.provider);
-        self.stores.learnt.follow_known(|_| {});
+        self.stores.learned.follow_known(|_| {});
         self.service.replace(running, bound);
         Ok(())
     }
@@ -258,10 +263,10 @@ impl Tunnel {
     /// Binds the listeners of `config`, beside those that run.
     async fn bind(
         &self,
-        running: &[Running<Live>],
+        running: &[Running<ListenerState>],
         config: TunnelConfig,
         thaws: bool,
-    ) -> Result<Bound<Live>, Faults> {
+    ) -> Result<Bound<ListenerState>, Faults> {
         let (common, stores, freezer) = (config.common.clone(), self.stores.clone(), self.freezer.clone());
         let read = move || Prepared::read(config, &stores, true, freezer.as_ref(), vec![]);
         let prepared = service::off_thread(read).await?;
@@ -298,7 +303,7 @@ impl Tunnel {
 
     /// The metrics in the text format of OpenMetrics.
     pub fn metrics(&self) -> String {
-        self.service.shared.metrics.text()
+        self.service.context.metrics.text()
     }
 
     /// Stops: the tunnel accepts no more local programs. Established connections may go on for the
@@ -306,14 +311,14 @@ impl Tunnel {
     /// function and calling [`Self::end`] ends them earlier.
     pub async fn stop(&self) {
         self.service.stop().await;
-        self.stores.learnt.close_known().await;
+        self.stores.learned.close_known().await;
         self.freeze().await;
     }
 
     /// Ends all connections, and the tunnel.
     pub async fn end(&self) {
         self.service.end().await;
-        self.stores.learnt.close_known().await;
+        self.stores.learned.close_known().await;
         self.freeze().await;
     }
 }

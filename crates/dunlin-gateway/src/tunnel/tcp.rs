@@ -10,10 +10,10 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 
 use super::remote::{self, Backoff, Failure};
-use super::{Live, Settings, handshake_failed};
-use crate::context::Shared;
+use super::{ListenerState, Settings, handshake_failed};
+use crate::context::Context;
 use crate::heard::Heard;
-use crate::life::{Phase, reached};
+use crate::life::Phase;
 use crate::metrics::{Established, Limit};
 use crate::proxy::flow::First;
 use crate::proxy::tcp::{self, End};
@@ -22,24 +22,24 @@ use crate::{identity, sockets};
 
 /// Accepts local programs until the tunnel stops or `removed` becomes true.
 pub(crate) async fn run(
-    shared: Arc<Shared>,
+    context: Arc<Context>,
     settings: Settings,
     socket: TcpListener,
     removed: watch::Receiver<bool>,
 ) {
-    let serve = |shared, live, places, tcp, from| async move {
-        let served = client(&shared, &live, &places, &tcp, from).await;
+    let serve = |context, live, places, tcp, from| async move {
+        let served = client(&context, &live, &places, &tcp, from).await;
         // The local program must notice that its connection has failed.
         let connected = served.inspect_err(|_| cut(&tcp))?;
         match connected {
-            Some(tls) => pass(&shared, &live, tls, tcp, from).await,
+            Some(tls) => pass(&context, &live, tls, tcp, from).await,
             None => {
                 cut(&tcp);
                 Ok(())
             }
         }
     };
-    service::accept(shared, settings, socket, removed, serve).await;
+    service::accept(context, settings, socket, removed, serve).await;
 }
 
 /// Lets a connection end by a reset.
@@ -57,8 +57,8 @@ struct Connected {
 
 /// Connects to the server on behalf of a local program. `None` if that failed, which the log tells.
 async fn client(
-    shared: &Arc<Shared>,
-    live: &Arc<Live>,
+    context: &Arc<Context>,
+    live: &Arc<ListenerState>,
     places: &Arc<Places>,
     tcp: &TcpStream,
     from: SocketAddr,
@@ -67,12 +67,11 @@ async fn client(
     // A local program proves no identity.
     let seated = Arc::new(places.settle(from.ip(), None, &limits.places()).map_err(Limit::of)?);
     sockets::prepare(tcp);
-    let phases = shared.phase.subscribe();
     let connected = tokio::select! {
-        connected = reach(shared, live) => connected,
-        () = reached(&phases, Phase::Draining) => return Ok(None),
+        connected = reach(context, live) => connected,
+        () = context.life.reached(Phase::Draining) => return Ok(None),
         () = seated.gone() => {
-            gave_way(shared, listener, &seated);
+            gave_way(context, listener, &seated);
             return Ok(None);
         }
     };
@@ -88,10 +87,10 @@ async fn client(
 }
 
 /// Counts a local program that gives way to another one. Returns why its connection ends before its time.
-fn gave_way(shared: &Shared, listener: &str, seated: &Seated) -> String {
+fn gave_way(context: &Context, listener: &str, seated: &Seated) -> String {
     match seated.gives_way() {
         Some(why) => {
-            shared.metrics.gave_way(listener, why);
+            context.metrics.gave_way(listener, why);
             format!("gave way to another client ({})", why.name())
         }
         None => "the tunnel stops".to_owned(),
@@ -99,12 +98,15 @@ fn gave_way(shared: &Shared, listener: &str, seated: &Seated) -> String {
 }
 
 /// Connects to the server, with further attempts until `connect_time` is over.
-async fn reach(shared: &Shared, live: &Live) -> Result<(TlsStream<TcpStream>, Established), Failure> {
+async fn reach(
+    context: &Context,
+    live: &ListenerState,
+) -> Result<(TlsStream<TcpStream>, Established), Failure> {
     let (listener, limits) = (&live.config.name, &live.config.limits);
     let until = Instant::now() + limits.connect_time;
     let mut backoff = Backoff::new(limits.retry_time, limits.longest_retry_time);
     loop {
-        let failure = match attempt(shared, live, until).await {
+        let failure = match attempt(context, live, until).await {
             Ok(connected) => return Ok(connected),
             Err(failure) => failure,
         };
@@ -118,32 +120,32 @@ async fn reach(shared: &Shared, live: &Live) -> Result<(TlsStream<TcpStream>, Es
 }
 
 async fn attempt(
-    shared: &Shared,
-    live: &Live,
+    context: &Context,
+    live: &ListenerState,
     until: Instant,
 ) -> Result<(TlsStream<TcpStream>, Established), Failure> {
     let (listener, config) = (&live.config.name, &live.config);
     let tcp = remote::connect(&config.to.value, until).await.map_err(|error| {
-        shared.metrics.server(listener, super::outcome(&error));
+        context.metrics.server(listener, super::outcome(&error));
         Failure::Unreachable(error)
     })?;
-    shared.metrics.server(listener, "connected");
+    context.metrics.server(listener, "connected");
     let begin = Instant::now();
     let time = config.limits.handshake_time.min(until.saturating_duration_since(begin));
     let mut connector = TlsConnector::new(live.tls.clone()).with_timeout(time);
     if let Some(answers) = live.answers.clone() {
         connector = connector.with_answers(answers);
     }
-    let failed = |error: HandshakeError| handshake_failed(shared, listener, error);
+    let failed = |error: HandshakeError| handshake_failed(context, listener, error);
     let tls = connector.connect(tcp, config.server.clone()).await.map_err(failed)?;
-    let established = shared.metrics.handshake_completed(listener, tls.negotiated(), "", begin.elapsed());
+    let established = context.metrics.handshake_completed(listener, tls.negotiated(), "", begin.elapsed());
     Ok((tls, established))
 }
 
 /// Passes the data of a local program until both sides have closed.
 async fn pass(
-    shared: &Shared,
-    live: &Live,
+    context: &Context,
+    live: &ListenerState,
     connected: Connected,
     tcp: TcpStream,
     from: SocketAddr,
@@ -165,21 +167,20 @@ async fn pass(
         handshake_written,
         "connected"
     );
-    let phases = shared.phase.subscribe();
     let stop = async {
         tokio::select! {
-            () = reached(&phases, Phase::Ending) => {}
+            () = context.life.reached(Phase::Ending) => {}
             () = seated.gone() => {}
         }
     };
     let tcp = Heard::new(tcp, seated.clone());
     let passed = tcp::pass(tcp, (tls, First::default()), live.config.limits.idle_time, stop).await;
     let (read, written) = (passed.from_client, passed.to_client);
-    shared.metrics.transferred(listener, read, written);
+    context.metrics.transferred(listener, read, written);
     let why = match &passed.end {
         End::Closed => "closed".to_owned(),
         End::Idle => "no traffic within idle_time".to_owned(),
-        End::Stopped => gave_way(shared, listener, &seated),
+        End::Stopped => gave_way(context, listener, &seated),
         End::Client(error) => format!("the local connection failed: {error}"),
         // In TLS 1.3, a server refuses a client after the client's handshake is complete.
         End::Backend(error) => format!("the server's connection failed: {error}"),

@@ -20,8 +20,8 @@ use super::config::{TunnelListener, TunnelPsk};
 use crate::clock::now_s;
 use crate::config::{CacheConfig, Fault, TransportKind};
 use crate::files::{self, open_to_others, reason};
-use crate::learned::Learnt;
-use crate::own::{self, Own};
+use crate::learned::LearnedState;
+use crate::own::{self, OwnIdentity};
 use crate::{builder, stores};
 
 /// The state that outlives a reload: tickets and handshake caches. A tunnel has one.
@@ -32,7 +32,7 @@ pub(crate) struct Stores {
     /// Handshake caches by their stores; `None`: the one in memory.
     caches: Mutex<HashMap<Option<StoreUrl>, Arc<dyn ClientCache>>>,
     /// The knowledge from issuers and registries.
-    pub(super) learnt: Learnt,
+    pub(super) learned: LearnedState,
 }
 
 impl Stores {
@@ -41,7 +41,7 @@ impl Stores {
             provider: Arc::new(dunlin_awslc::provider()),
             sessions: Arc::default(),
             caches: Mutex::default(),
-            learnt: Learnt::default(),
+            learned: LearnedState::default(),
         }
     }
 
@@ -75,7 +75,7 @@ impl Stores {
 }
 
 /// The engine's configuration of a listener, with its parts.
-pub(crate) struct Made {
+pub(crate) struct BuiltConfig {
     pub(crate) config: Arc<ClientConfig>,
     /// The answers about servers whose documents are in a registry.
     pub(crate) answers: Option<LookUpAnswers>,
@@ -94,7 +94,7 @@ pub(crate) fn client_config(
     opens_stores: bool,
     faults: &mut Vec<Fault>,
     warnings: &mut Vec<Fault>,
-) -> Option<Made> {
+) -> Option<BuiltConfig> {
     let (before, trusted) = (faults.len(), &listener.trust);
     let is_readable = !faults.iter().any(|fault| listener.place.is_hidden_by(fault, ""));
     let mut own = vec![];
@@ -102,16 +102,16 @@ pub(crate) fn client_config(
         own.extend(own::certificate(files, Side::Client, &stores.provider, faults, warnings));
     }
     let shown = listener.credential.as_ref().and_then(|own| {
-        let loaded = own.load(&trusted.credentials, &stores.provider, &stores.learnt, warnings);
+        let loaded = own.load(&trusted.credentials, &stores.provider, &stores.learned, warnings);
         loaded.map_err(|fault| faults.push(fault)).ok()
     });
     let (shown, stapler) = shown.map_or((None, None), |(shown, stapler)| (Some(shown), stapler));
     let mut credentials = Vec::from_iter(shown);
-    credentials.extend(Own::credentials(listener.raw_public_key, own.iter()));
+    credentials.extend(OwnIdentity::credentials(listener.raw_public_key, own.iter()));
     let trust = files::trust([&trusted.ca, &trusted.crl, &trusted.raw_keys], faults);
     let has_trust = trust.x509.is_some() || trust.raw_key.is_some() || trusted.credentials.trusts();
     let (trust, answers) =
-        builder::verifiers(trust, &trusted.credentials, &stores.provider, &stores.learnt, faults, warnings);
+        builder::verifiers(trust, &trusted.credentials, &stores.provider, &stores.learned, faults, warnings);
     let psks = match &listener.psk {
         None => vec![],
         Some(psk) => {
@@ -138,7 +138,7 @@ pub(crate) fn client_config(
     let told = |error: dunlin::Error| {
         faults.push(listener.place.fault(reason(&error), "change the settings or files named here"));
     };
-    config.map_err(told).ok().map(|config| Made { config: Arc::new(config), answers, stapler })
+    config.map_err(told).ok().map(|config| BuiltConfig { config: Arc::new(config), answers, stapler })
 }
 
 fn make(

@@ -21,8 +21,8 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::frozen::Thawed;
 use super::remote::{self, Backoff, Failure};
-use super::{Live, Settings, handshake_failed, outcome};
-use crate::context::Shared;
+use super::{ListenerState, Settings, handshake_failed, outcome};
+use crate::context::Context;
 use crate::identity;
 use crate::life::{Phase, reached};
 use crate::metrics::{Established, Limit};
@@ -52,7 +52,7 @@ type Source = Option<SocketAddr>;
 
 /// The socket of a listener, and its associations.
 struct Listener {
-    shared: Arc<Shared>,
+    context: Arc<Context>,
     settings: Settings,
     socket: Arc<PlainSocket>,
     places: Arc<Places>,
@@ -66,7 +66,7 @@ struct Listener {
 /// Receives from local programs until the tunnel stops or `removed` becomes true, and the associations have
 /// ended.
 pub(crate) async fn run(
-    shared: Arc<Shared>,
+    context: Arc<Context>,
     settings: Settings,
     socket: UdpSocket,
     mut removed: watch::Receiver<bool>,
@@ -80,9 +80,9 @@ pub(crate) async fn run(
         }
     };
     let (ended, mut has_ended) = mpsc::unbounded_channel();
-    let phases = shared.phase.subscribe();
+    let phases = context.life.phases();
     let mut listener = Listener {
-        shared,
+        context,
         settings,
         socket: socket.clone(),
         places: Arc::default(),
@@ -164,7 +164,7 @@ impl Listener {
     /// Begins to serve a program, and returns the way to it.
     fn begin(
         &mut self,
-        live: Arc<Live>,
+        live: Arc<ListenerState>,
         source: Source,
         from: SocketAddr,
         thawed: Option<Thawed>,
@@ -172,7 +172,7 @@ impl Listener {
         let (sender, queue) = mpsc::channel(QUEUE);
         self.queues.insert(source, sender.clone());
         let client = Client {
-            shared: self.shared.clone(),
+            context: self.context.clone(),
             settings: self.settings.clone(),
             socket: self.socket.clone(),
             places: self.places.clone(),
@@ -180,7 +180,7 @@ impl Listener {
             closing: self.closing.subscribe(),
         };
         let serving =
-            service::counted(self.shared.alive(false), live, from, Box::pin(client.serve(from, thawed)));
+            service::counted(self.context.clone(), false, live, from, Box::pin(client.serve(from, thawed)));
         let ended = self.ended.clone();
         tokio::spawn(async move {
             serving.await;
@@ -190,14 +190,14 @@ impl Listener {
         sender
     }
 
-    fn lose(&self, live: &Live) {
-        self.shared.metrics.dropped(&live.config.name, 1);
+    fn lose(&self, live: &ListenerState) {
+        self.context.metrics.dropped(&live.config.name, 1);
     }
 }
 
 /// A local program, or all of them, with one association after the other.
 struct Client {
-    shared: Arc<Shared>,
+    context: Arc<Context>,
     settings: Settings,
     socket: Arc<PlainSocket>,
     places: Arc<Places>,
@@ -259,13 +259,13 @@ struct Passed {
 impl Client {
     /// Serves the program until it is silent for the idle time. The error is the limit that it has reached.
     async fn serve(self, from: SocketAddr, thawed: Option<Thawed>) -> Result<(), Limit> {
-        let (shared, live) = (self.shared.clone(), self.settings.load_full());
+        let (context, live) = (self.context.clone(), self.settings.load_full());
         // A local program proves no identity.
         let seated = self.places.settle(from.ip(), None, &live.config.limits.places()).map_err(Limit::of)?;
         self.associate(&seated, from, thawed).await;
         if let Some(why) = seated.gives_way() {
             let listener = &live.config.name;
-            shared.metrics.gave_way(listener, why);
+            context.metrics.gave_way(listener, why);
             tracing::info!(listener, client = %from, why = why.name(), "gave way to another client");
         }
         Ok(())
@@ -300,11 +300,11 @@ impl Client {
             let live = self.settings.load_full();
             let name = &live.config.name;
             if Instant::now() < outage.until {
-                self.shared.metrics.dropped(name, 1);
+                self.context.metrics.dropped(name, 1);
                 continue;
             }
             let connected = tokio::select! {
-                connected = connect(&self.shared, &live, outage.failures) => connected,
+                connected = connect(&self.context, &live, outage.failures) => connected,
                 () = is_set(&self.closing) => return,
                 () = seated.gone() => return,
             };
@@ -321,10 +321,10 @@ impl Client {
                     while self.queue.try_recv().is_ok() {
                         lost += 1;
                     }
-                    self.shared.metrics.dropped(name, lost);
+                    self.context.metrics.dropped(name, lost);
                     let pause = outage.note(&live);
                     if failure.lacks_files() {
-                        self.shared.reached_limit(name, from, Limit::OpenFiles);
+                        self.context.reached_limit(name, from, Limit::OpenFiles);
                         continue;
                     }
                     let (server, advice) = (&live.config.to.value, failure.advice());
@@ -338,7 +338,7 @@ impl Client {
     /// begins another one. Answers go to the program that has sent last, at first to `from`.
     async fn pass(
         &mut self,
-        live: &Live,
+        live: &ListenerState,
         link: &Link,
         first: Option<Datagram>,
         (mut from, seated): (Path, &Seated),
@@ -355,8 +355,8 @@ impl Client {
             () = ended => End::Refused,
             () = seated.gone() => End::GaveWay,
         };
-        self.shared.metrics.transferred(listener, passed.from_client, passed.to_client);
-        self.shared.metrics.dropped(listener, passed.dropped);
+        self.context.metrics.transferred(listener, passed.from_client, passed.to_client);
+        self.context.metrics.dropped(listener, passed.dropped);
         let Passed { from_client: read, to_client: written, dropped } = passed;
         let why = end.why();
         match end {
@@ -382,23 +382,22 @@ impl Client {
 
     /// Freezes an association for the next tunnel. Without connection IDs, the server would not find it
     /// again.
-    fn freezes(&self, live: &Live, link: &Link, from: Path) -> bool {
-        let stops = *self.shared.phase.borrow() >= Phase::Draining;
+    fn freezes(&self, live: &ListenerState, link: &Link, from: Path) -> bool {
+        let stops = self.context.life.phase() >= Phase::Draining;
         let freezer = live.freezer.as_ref().filter(|_| stops && !link.dtls.peer_connection_id().is_empty());
         freezer.is_some_and(|freezer| freezer.freeze(live, &link.endpoint, from))
     }
 
     async fn exchange(
         &mut self,
-        live: &Live,
+        live: &ListenerState,
         dtls: &DtlsAssociation,
         first: Option<Datagram>,
         (from, seated): (&mut Path, &Seated),
         passed: &mut Passed,
     ) -> End {
-        let Self { shared, socket, queue, closing, .. } = self;
+        let Self { context, socket, queue, closing, .. } = self;
         let (limits, probe_time) = (&live.config.limits, live.config.datagrams.probe_time);
-        let phases = shared.phase.subscribe();
         let mut next = first;
         let mut latest = Instant::now();
         let mut unanswered = None;
@@ -460,7 +459,7 @@ impl Client {
                 },
                 () = sleep_until(latest + limits.idle_time) => return End::Idle,
                 () = quiet => return End::Stopped,
-                () = reached(&phases, Phase::Ending) => return End::Stopped,
+                () = context.life.reached(Phase::Ending) => return End::Stopped,
             }
         }
     }
@@ -480,14 +479,14 @@ struct Outage {
 }
 
 impl Outage {
-    fn new(live: &Live) -> Self {
+    fn new(live: &ListenerState) -> Self {
         let limits = &live.config.limits;
         let backoff = Backoff::new(limits.retry_time, limits.longest_retry_time);
         Self { failures: 0, until: Instant::now(), backoff }
     }
 
     /// Notes a failure, and returns the pause that follows.
-    fn note(&mut self, live: &Live) -> Duration {
+    fn note(&mut self, live: &ListenerState) -> Duration {
         let pause = self.backoff.pause(&*live.random);
         self.failures = self.failures.wrapping_add(1);
         self.until = Instant::now() + pause;
@@ -497,11 +496,11 @@ impl Outage {
 
 /// Does a handshake with the server, at the first of its addresses that answers. After a failure, the next
 /// one is tried first.
-async fn connect(shared: &Shared, live: &Live, failures: usize) -> Result<Link, Failure> {
+async fn connect(context: &Context, live: &ListenerState, failures: usize) -> Result<Link, Failure> {
     let (config, begin) = (&live.config, Instant::now());
     let listener = &config.name;
     let unreachable = |error: io::Error| {
-        shared.metrics.server(listener, outcome(&error));
+        context.metrics.server(listener, outcome(&error));
         Failure::Unreachable(error)
     };
     let found = remote::addresses(&config.to.value, begin + config.limits.connect_time).await;
@@ -523,19 +522,19 @@ async fn connect(shared: &Shared, live: &Live, failures: usize) -> Result<Link, 
         AttemptError::Nowhere => unreachable(io::ErrorKind::NotFound.into()),
         AttemptError::Open(error) => unreachable(error),
         AttemptError::Handshake((), error) => {
-            shared.metrics.server(listener, "connected");
-            handshake_failed(shared, listener, error)
+            context.metrics.server(listener, "connected");
+            handshake_failed(context, listener, error)
         }
     });
     let (dtls, DtlsAttempt { endpoint, .. }) = connected?;
-    shared.metrics.server(listener, "connected");
-    let established = shared.metrics.handshake_completed(listener, dtls.negotiated(), "", begin.elapsed());
+    context.metrics.server(listener, "connected");
+    let established = context.metrics.handshake_completed(listener, dtls.negotiated(), "", begin.elapsed());
     Ok(Link { endpoint, dtls, is_thawed: false, _established: Some(established) })
 }
 
 /// Continues an association of the previous tunnel, if possible on the same port, which the server and NATs
 /// know.
-async fn resume(live: &Live, thawed: Thawed) -> io::Result<Link> {
+async fn resume(live: &ListenerState, thawed: Thawed) -> io::Result<Link> {
     let any = unspecified(thawed.connection.peer_address());
     let socket = match UdpSocket::bind(SocketAddr::new(any, thawed.port)).await {
         Ok(socket) => socket,
@@ -560,7 +559,7 @@ const fn unspecified(server: SocketAddr) -> IpAddr {
 }
 
 /// Opens the socket of an association, or one for each interface.
-async fn open(live: &Live, server: SocketAddr) -> io::Result<DtlsEndpoint> {
+async fn open(live: &ListenerState, server: SocketAddr) -> io::Result<DtlsEndpoint> {
     let (datagrams, limits) = (&live.config.datagrams, EndpointLimits::default());
     if !datagrams.interfaces.is_empty() {
         return DtlsEndpoint::over(datagrams.interfaces.clone(), server, limits);

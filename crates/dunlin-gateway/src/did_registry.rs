@@ -19,14 +19,14 @@ use crate::clock::now_s;
 use crate::config::{Fault, REGISTRY_KEY, RegistryConfig};
 use crate::files;
 use crate::https::{self, connector};
-use crate::learned::Learnt;
+use crate::learned::LearnedState;
 
 impl RegistryConfig {
     /// Reads the files, and makes a client, which keeps earlier knowledge. It opens no connection.
     pub(crate) fn client(
         &self,
         provider: &Arc<CryptoProvider>,
-        learnt: &Learnt,
+        learned: &LearnedState,
     ) -> Result<RegistryClient, Fault> {
         let key = &self.key;
         let refused = |error: &dyn std::fmt::Display| {
@@ -53,7 +53,7 @@ impl RegistryConfig {
         let connector =
             connector.map_err(|error| self.url.place.fault(error.to_string(), "report this error"))?;
         let https = HttpsClient::new(connector).with_deadline(LOOK_UP_TIME);
-        let documents = learnt.registry(provider, trust, self.outage_age);
+        let documents = learned.registry(provider, trust, self.outage_age);
         let client = RegistryClient::new(provider.clone(), &self.url.value, https, documents);
         let mut nodes = self.nodes.iter();
         let client =
@@ -118,12 +118,12 @@ pub(crate) fn stapled(
     registry: Option<RegistryClient>,
     membership: Vec<u8>,
     provider: &CryptoProvider,
-    learnt: &Learnt,
+    learned: &LearnedState,
 ) -> (Option<Credential>, Option<Arc<Stapler>>) {
     let registry = registry.filter(|_| holding.did().method() == "dunlin");
     let key = PublicKey::from_spki(holding.signer().public_key()).ok();
     let new = |(registry, key)| {
-        learnt.continued(Stapler::new(registry, holding.did().clone(), key).with_membership(membership))
+        learned.continued(Stapler::new(registry, holding.did().clone(), key).with_membership(membership))
     };
     let stapler = registry.zip(key).map(new);
     let holding = match &stapler {

@@ -10,18 +10,17 @@ use dunlin::crypto::SecureRandom;
 use dunlin::resume::Tickets;
 use dunlin::wire::PskKeyExchangeMode;
 use dunlin::{CryptoProvider, Negotiated, PskSource, ServerConfig};
-use tokio::sync::watch;
 use tokio::task::{JoinHandle, spawn_blocking};
 use tokio::time::{MissedTickBehavior, interval};
 
-use crate::builder::{Cache, Maker};
+use crate::builder::{Cache, ConfigBuilder};
 use crate::clock::now_s;
 use crate::config::{Fault, Faults, ListenerConfig, OwnFiles, RouteConfig, TransportKind};
-use crate::context::{self, Shared};
+use crate::context::{self, Context};
 use crate::files::reason;
-use crate::life::{Phase, reached};
+use crate::life::Phase;
 use crate::memory::{Memory, PolicyFile};
-use crate::own::Own;
+use crate::own::OwnIdentity;
 use crate::policy::{
     Client, Demand, Finished, Hints, Offence, Policy, PolicyProfile, PolicyServer, Reload, RetryPolicy,
     SecurityLevel, Turn, Verdict,
@@ -39,12 +38,12 @@ impl From<dunlin::Error> for Broken {
     }
 }
 
-impl Maker {
+impl ConfigBuilder {
     /// The configurations for this policy: for each route, one for each profile.
     ///
     /// # Errors
     /// Requirements of the profiles that the listener does not meet.
-    fn servers(&self, policy: &Arc<Policy>, own: &[Own]) -> Result<Vec<PolicyServer>, Vec<Fault>> {
+    fn servers(&self, policy: &Arc<Policy>, own: &[OwnIdentity]) -> Result<Vec<PolicyServer>, Vec<Fault>> {
         let mut faults = mismatches(&self.listener, policy);
         if !faults.is_empty() {
             // The missing parts would cause further faults.
@@ -89,14 +88,17 @@ impl Maker {
         &self,
         profile: &PolicyProfile,
         route: &RouteConfig,
-        own: &[Own],
+        own: &[OwnIdentity],
         is_default: bool,
     ) -> Result<ServerConfig, dunlin::Error> {
         let provider = &self.stores.provider;
         let credentials = match profile.client {
             // With keys alone, a pre-shared key authenticates every client.
             Demand::Psk => vec![],
-            _ => Own::credentials(self.listener.raw_public_key, certificates(profile, own).iter().copied()),
+            _ => OwnIdentity::credentials(
+                self.listener.raw_public_key,
+                certificates(profile, own).iter().copied(),
+            ),
         };
         let has_credentials = !credentials.is_empty();
         let psks = self.files.psks.clone().filter(|_| profile.accepts_psk());
@@ -133,9 +135,12 @@ impl Maker {
         &self,
         profile: &PolicyProfile,
         route: &RouteConfig,
-        own: &[Own],
+        own: &[OwnIdentity],
     ) -> Result<ServerConfig, dunlin::Error> {
-        let own = Own::credentials(self.listener.raw_public_key, certificates(profile, own).iter().copied());
+        let own = OwnIdentity::credentials(
+            self.listener.raw_public_key,
+            certificates(profile, own).iter().copied(),
+        );
         let builder = profile.builder(&self.stores.provider, own, self.files.trust.clone());
         let builder = builder.ssi_messages(self.listener.messages());
         let config = ServerConfig::new(builder.alpn(route.alpn.clone()).build()?)?;
@@ -185,7 +190,7 @@ pub(crate) fn mismatches(config: &ListenerConfig, policy: &Policy) -> Vec<Fault>
 }
 
 /// The certificates that the profile names, in its order, or all.
-fn certificates<'a>(profile: &PolicyProfile, own: &'a [Own]) -> Vec<&'a Own> {
+fn certificates<'a>(profile: &PolicyProfile, own: &'a [OwnIdentity]) -> Vec<&'a OwnIdentity> {
     let named = |name: &String| own.iter().find(|own| own.name.as_deref() == Some(name.as_str()));
     match profile.certificates.is_empty() {
         true => own.iter().collect(),
@@ -213,30 +218,30 @@ pub(crate) struct Terms {
 }
 
 /// A listener with a policy.
-pub(crate) struct Policed {
+pub(crate) struct PolicyConfigs {
     file: Arc<PolicyFile>,
-    maker: Maker,
+    builder: ConfigBuilder,
     /// One for each route.
     servers: ArcSwap<Vec<PolicyServer>>,
 }
 
-impl Policed {
+impl PolicyConfigs {
     /// # Errors
     /// Requirements of the policy's profiles that the listener does not meet.
-    pub(crate) fn new(file: Arc<PolicyFile>, maker: Maker) -> Result<Self, Vec<Fault>> {
-        let servers = maker.servers(&file.current(), &maker.files.own.load())?;
-        Ok(Self { file, maker, servers: ArcSwap::from_pointee(servers) })
+    pub(crate) fn new(file: Arc<PolicyFile>, builder: ConfigBuilder) -> Result<Self, Vec<Fault>> {
+        let servers = builder.servers(&file.current(), &builder.files.own.load())?;
+        Ok(Self { file, builder, servers: ArcSwap::from_pointee(servers) })
     }
 
-    pub(crate) const fn maker(&self) -> &Maker {
-        &self.maker
+    pub(crate) const fn builder(&self) -> &ConfigBuilder {
+        &self.builder
     }
 
     /// Warnings about the policy in force at this listener: ranks that contradict the levels of suites and
     /// keys, and profiles that DTLS 1.3 cannot reach.
     pub(crate) fn warnings(&self) -> Vec<Fault> {
-        let (policy, own) = (self.file.current(), self.maker.files.own.load());
-        let level = |own: &Own| {
+        let (policy, own) = (self.file.current(), self.builder.files.own.load());
+        let level = |own: &OwnIdentity| {
             let level = SecurityLevel::of_certificate(own.leaf().filter(|_| !own.is_pending)?)?;
             Some((level, own.name.clone().unwrap_or_else(|| "without a name".to_owned())))
         };
@@ -244,7 +249,7 @@ impl Policed {
             Demand::Psk => None,
             _ => certificates(profile, &own).into_iter().filter_map(level).min(),
         });
-        if self.maker.listener.transport == TransportKind::Dtls {
+        if self.builder.listener.transport == TransportKind::Dtls {
             warnings.extend(RetryPolicy::new(policy).unreachable());
         }
         warnings
@@ -252,15 +257,15 @@ impl Policed {
 
     /// Whether the listener waits for a certificate by ACME, without which it serves no client.
     pub(crate) fn is_pending(&self) -> bool {
-        self.maker.files.own.load().iter().any(|own| own.is_pending)
+        self.builder.files.own.load().iter().any(|own| own.is_pending)
     }
 
     /// Makes the configurations anew, for these certificates. The caller has the lock of a change.
     ///
     /// # Errors
     /// Requirements of the policy's profiles that the certificates do not meet.
-    pub(crate) fn remake(&self, own: &[Own]) -> Result<(), Vec<Fault>> {
-        let servers = self.maker.servers(&self.file.current(), own)?;
+    pub(crate) fn remake(&self, own: &[OwnIdentity]) -> Result<(), Vec<Fault>> {
+        let servers = self.builder.servers(&self.file.current(), own)?;
         self.servers.store(Arc::new(servers));
         Ok(())
     }
@@ -277,7 +282,7 @@ impl Policed {
 
     /// Tells a profile apart from others of its name.
     pub(crate) fn digest(&self, profile: &PolicyProfile) -> ProfileDigest {
-        ProfileDigest::of(profile, &self.maker.stores.provider)
+        ProfileDigest::of(profile, &self.builder.stores.provider)
     }
 
     /// The configurations of the profile with this digest, each with its route. None if the policy no longer
@@ -311,7 +316,7 @@ impl Policed {
     }
 
     pub(crate) fn random(&self) -> &dyn SecureRandom {
-        self.maker.stores.provider.random.as_ref()
+        self.builder.stores.provider.random.as_ref()
     }
 
     /// The file of the policy.
@@ -324,20 +329,20 @@ impl Policed {
     }
 
     /// Counts an offence of a client, and blocks its network if there were too many.
-    pub(crate) fn report(&self, shared: &Shared, address: IpAddr, offence: Offence) {
+    pub(crate) fn report(&self, context: &Context, address: IpAddr, offence: Offence) {
         let Some(blocked) = self.file.report(address, offence) else { return };
-        let listener = &self.maker.listener.name;
-        shared.metrics.network_blocked(listener, offence);
+        let listener = &self.builder.listener.name;
+        context.metrics.network_blocked(listener, offence);
         let seconds = blocked.until_s.saturating_sub(now_s());
         tracing::warn!(listener, client = %address, seconds, "{blocked}");
     }
 }
 
 /// Follows the policies of these listeners. Another program may change each of them.
-pub(crate) fn follow(shared: &Arc<Shared>, listeners: Vec<Arc<Policed>>) -> Vec<JoinHandle<()>> {
-    let mut files: Vec<Vec<Arc<Policed>>> = vec![];
+pub(crate) fn follow(context: &Arc<Context>, listeners: Vec<Arc<PolicyConfigs>>) -> Vec<JoinHandle<()>> {
+    let mut files: Vec<Vec<Arc<PolicyConfigs>>> = vec![];
     for listener in listeners {
-        let same = |of: &&mut Vec<Arc<Policed>>| {
+        let same = |of: &&mut Vec<Arc<PolicyConfigs>>| {
             of.first().is_some_and(|other| Arc::ptr_eq(&other.file, &listener.file))
         };
         match files.iter_mut().find(same) {
@@ -345,26 +350,25 @@ pub(crate) fn follow(shared: &Arc<Shared>, listeners: Vec<Arc<Policed>>) -> Vec<
             None => files.push(vec![listener]),
         }
     }
-    files.into_iter().map(|of| tokio::spawn(follow_file(shared.clone(), of.into()))).collect()
+    files.into_iter().map(|of| tokio::spawn(follow_file(context.clone(), of.into()))).collect()
 }
 
-async fn follow_file(shared: Arc<Shared>, listeners: Arc<[Arc<Policed>]>) {
-    let phases: watch::Receiver<Phase> = shared.phase.subscribe();
+async fn follow_file(context: Arc<Context>, listeners: Arc<[Arc<PolicyConfigs>]>) {
     let mut ticks = interval(POLL);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         tokio::select! {
             _ = ticks.tick() => {}
-            () = reached(&phases, Phase::Draining) => return,
+            () = context.life.reached(Phase::Draining) => return,
         }
-        let (polled, shared) = (listeners.clone(), shared.clone());
+        let (polled, context) = (listeners.clone(), context.clone());
         // It fails only if the runtime ends.
-        let _ = spawn_blocking(move || poll(&shared, &polled)).await;
+        let _ = spawn_blocking(move || poll(&context, &polled)).await;
     }
 }
 
 /// The warnings of all these listeners, each once.
-pub(crate) fn warnings_of(listeners: &[Arc<Policed>]) -> Vec<Fault> {
+pub(crate) fn warnings_of(listeners: &[Arc<PolicyConfigs>]) -> Vec<Fault> {
     let mut all: Vec<Fault> = vec![];
     for warning in listeners.iter().flat_map(|listener| listener.warnings()) {
         if !all.contains(&warning) {
@@ -376,14 +380,14 @@ pub(crate) fn warnings_of(listeners: &[Arc<Policed>]) -> Vec<Fault> {
 
 /// Looks whether the policy that these listeners share has changed, and puts it in force for all of them or
 /// for none.
-fn poll(shared: &Shared, listeners: &[Arc<Policed>]) {
+fn poll(context: &Context, listeners: &[Arc<PolicyConfigs>]) {
     let Some(file) = listeners.first().map(|listener| &listener.file) else { return };
-    let _changes: Vec<_> = listeners.iter().map(|listener| listener.maker.change()).collect();
+    let _changes: Vec<_> = listeners.iter().map(|listener| listener.builder.change()).collect();
     let mut made = vec![];
     let reload = file.live().poll_with(|policy| {
         let mut faults = vec![];
         for listener in listeners {
-            match listener.maker.servers(policy, &listener.maker.files.own.load()) {
+            match listener.builder.servers(policy, &listener.builder.files.own.load()) {
                 Ok(servers) => made.push(Arc::new(servers)),
                 Err(found) => faults.extend(found),
             }
@@ -398,8 +402,8 @@ fn poll(shared: &Shared, listeners: &[Arc<Policed>]) {
             }
             file.adopt(&policy);
             context::warn_of(&warnings_of(listeners));
-            shared.changed.send_replace(());
-            shared.metrics.policy_reloaded(true);
+            context.changed.send_replace(());
+            context.metrics.policy_reloaded(true);
         }
         Reload::Kept(faults) => {
             for fault in faults.iter() {
@@ -407,7 +411,7 @@ fn poll(shared: &Shared, listeners: &[Arc<Policed>]) {
             }
             let file = file.path().display().to_string();
             tracing::error!(file, "policy: not reloaded; the previous one stays in force");
-            shared.metrics.policy_reloaded(false);
+            context.metrics.policy_reloaded(false);
         }
     }
 }

@@ -19,8 +19,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Notify, Semaphore, watch};
 use tokio::time::timeout;
 
-use crate::context::Shared;
-use crate::life::{Phase, reached};
+use crate::context::Context;
+use crate::life::Phase;
 use crate::metrics::Limit;
 use crate::throttle::Line;
 
@@ -57,23 +57,22 @@ pub(crate) trait Answers: Send + Sync + 'static {
 /// Answers clients until the phase [`Answers::UNTIL`], or until `removed` becomes true. `current` returns the
 /// settings in force.
 pub(crate) async fn run<A: Answers>(
-    shared: Arc<Shared>,
+    context: Arc<Context>,
     current: impl Fn() -> A,
     socket: TcpListener,
     mut removed: watch::Receiver<bool>,
 ) {
     let (places, hosts) = (Arc::new(Semaphore::new(A::MAX_CONNECTIONS)), Arc::new(Places::default()));
-    let phases = shared.phase.subscribe();
     let reach = |limit: Limit, answers: &A, from: SocketAddr| {
         let listener = answers.name();
-        shared.metrics.limit_reached(listener, limit);
-        if let Some(Line { left_out }) = shared.lines.limit(listener, limit.name(), Instant::now()) {
+        context.metrics.limit_reached(listener, limit);
+        if let Some(Line { left_out }) = context.lines.limit(listener, limit.name(), Instant::now()) {
             tracing::warn!(listener, client = %from, limit = limit.name(), left_out, "limit reached over plain HTTP");
         }
     };
     loop {
         let name = || current().name().to_owned();
-        let accepted = shared.accept(&hosts, A::UNTIL, &socket, &mut removed, name).await;
+        let accepted = context.accept(&hosts, A::UNTIL, &socket, &mut removed, name).await;
         let Some((tcp, from)) = accepted else {
             return;
         };
@@ -96,7 +95,7 @@ pub(crate) async fn run<A: Answers>(
         let of_all = tokio::select! {
             // The semaphore is never closed.
             place = places.clone().acquire_owned() => place,
-            () = reached(&phases, A::UNTIL) => return,
+            () = context.life.reached(A::UNTIL) => return,
             _ = removed.wait_for(|removed| *removed) => return,
         };
         tokio::spawn(async move {

@@ -9,9 +9,9 @@ use dunlin_tokio::now;
 use tokio::task::{JoinHandle, spawn_blocking};
 use tokio::time::sleep;
 
-use crate::context::Shared;
-use crate::life::{Phase, reached};
-use crate::listener::Live;
+use crate::context::Context;
+use crate::life::Phase;
+use crate::listener::ListenerState;
 use crate::shared_clients::SharedClients;
 
 /// How often the gateway reads the keys from Redis. A new one is there a minute before its use.
@@ -21,10 +21,9 @@ const REFRESH: Duration = Duration::from_secs(10);
 const EXCHANGE: Duration = Duration::from_secs(1);
 
 /// Follows the ticket keys of these listeners, and the addresses of their clients.
-pub(crate) fn follow(shared: &Arc<Shared>, listeners: &[Arc<Live>]) -> Vec<JoinHandle<()>> {
-    let begin = |follow: fn(Arc<Shared>, Arc<Live>) -> JoinHandle<()>, live: &Arc<Live>| {
-        follow(shared.clone(), live.clone())
-    };
+pub(crate) fn follow(context: &Arc<Context>, listeners: &[Arc<ListenerState>]) -> Vec<JoinHandle<()>> {
+    let begin = |follow: fn(Arc<Context>, Arc<ListenerState>) -> JoinHandle<()>,
+                 live: &Arc<ListenerState>| { follow(context.clone(), live.clone()) };
     let mut tasks: Vec<_> = listeners.iter().map(|live| begin(keys_of, live)).collect();
     let mut logs: Vec<&Arc<SharedLog>> = vec![];
     for live in listeners {
@@ -39,35 +38,33 @@ pub(crate) fn follow(shared: &Arc<Shared>, listeners: &[Arc<Live>]) -> Vec<JoinH
     tasks
 }
 
-fn keys_of(shared: Arc<Shared>, live: Arc<Live>) -> JoinHandle<()> {
+fn keys_of(context: Arc<Context>, live: Arc<ListenerState>) -> JoinHandle<()> {
     tokio::spawn(async move {
-        let Some(keys) = &live.shared else { return };
-        let phases = shared.phase.subscribe();
+        let Some(keys) = &live.shared_tickets else { return };
         tokio::select! {
-            () = follow_keys(&shared, &live.config.name, keys) => {}
-            () = reached(&phases, Phase::Draining) => {}
+            () = follow_keys(&context, &live.config.name, keys) => {}
+            () = context.life.reached(Phase::Draining) => {}
         }
     })
 }
 
-fn clients_of(shared: Arc<Shared>, live: Arc<Live>) -> JoinHandle<()> {
+fn clients_of(context: Arc<Context>, live: Arc<ListenerState>) -> JoinHandle<()> {
     tokio::spawn(async move {
         let Some(clients) = &live.shared_clients else { return };
-        let phases = shared.phase.subscribe();
         tokio::select! {
-            () = follow_clients(&shared, &live.config.name, clients) => {}
-            () = reached(&phases, Phase::Draining) => {}
+            () = follow_clients(&context, &live.config.name, clients) => {}
+            () = context.life.reached(Phase::Draining) => {}
         }
     })
 }
 
-async fn follow_keys(shared: &Shared, listener: &str, keys: &Arc<SharedTickets>) {
+async fn follow_keys(context: &Context, listener: &str, keys: &Arc<SharedTickets>) {
     let mut is_down = false;
     loop {
         let keys = keys.clone();
         // It fails only if the runtime ends.
         let Ok(refreshed) = spawn_blocking(move || keys.refresh(now())).await else { return };
-        shared.metrics.shared_refreshed(listener, "tickets", refreshed.is_ok());
+        context.metrics.shared_refreshed(listener, "tickets", refreshed.is_ok());
         match &refreshed {
             Ok(()) if is_down => tracing::info!(listener, "ticket keys are shared again"),
             Err(fault) if !is_down => {
@@ -83,13 +80,13 @@ async fn follow_keys(shared: &Shared, listener: &str, keys: &Arc<SharedTickets>)
     }
 }
 
-async fn follow_clients(shared: &Shared, listener: &str, clients: &SharedClients) {
+async fn follow_clients(context: &Context, listener: &str, clients: &SharedClients) {
     let mut is_down = false;
     loop {
         let clients = clients.clone();
         // It fails only if the runtime ends.
         let Ok(exchanged) = spawn_blocking(move || clients.exchange()).await else { return };
-        shared.metrics.shared_refreshed(listener, "clients", exchanged.is_ok());
+        context.metrics.shared_refreshed(listener, "clients", exchanged.is_ok());
         match &exchanged {
             Ok(()) if is_down => tracing::info!(listener, "addresses of clients are shared again"),
             Err(fault) if !is_down => {

@@ -11,25 +11,25 @@ use dunlin::wire::AlertDescription;
 use dunlin::{ClientHelloInfo, IdentifiedClient, Negotiated, ServerConfig};
 use dunlin_tokio::{HandshakeError, now};
 
-use super::{Live, remedy};
+use super::{ListenerState, remedy};
 use crate::clock::now_s;
 use crate::config::{RouteConfig, TransportKind};
-use crate::context::Shared;
+use crate::context::Context;
 use crate::identity;
 use crate::metrics::Established;
-use crate::policed::{Policed, ProfileDigest};
 use crate::policy::{
     Answered, Attribute, Client, Decision, Finished, Hints, Offence, PolicyProfile, PolicyServer, Source,
     Stage, Turn, Verdict,
 };
+use crate::policy_configs::{PolicyConfigs, ProfileDigest};
 use crate::route;
 use crate::throttle::Line;
 use crate::tls::ServerConfigs;
 
 /// A connection of a client. Dropping the value ends its entry in the table of handshakes.
-pub(crate) struct Visit {
-    shared: Arc<Shared>,
-    live: Arc<Live>,
+pub(crate) struct ClientHandshake {
+    context: Arc<Context>,
+    live: Arc<ListenerState>,
     from: SocketAddr,
     /// The port of the pool to which the client has come ([`crate::config::Join::Port`]).
     port: Option<u16>,
@@ -106,7 +106,7 @@ impl Progress {
     }
 }
 
-impl Drop for Visit {
+impl Drop for ClientHandshake {
     fn drop(&mut self) {
         if let Some(policed) = self.live.tls.policed() {
             policed.memory().handshakes.ended(self.from);
@@ -114,14 +114,14 @@ impl Drop for Visit {
     }
 }
 
-impl Visit {
+impl ClientHandshake {
     pub(crate) fn new(
-        shared: Arc<Shared>,
-        live: Arc<Live>,
+        context: Arc<Context>,
+        live: Arc<ListenerState>,
         from: SocketAddr,
         port: Option<u16>,
     ) -> Arc<Self> {
-        Arc::new(Self { shared, live, from, port, progress: Mutex::default() })
+        Arc::new(Self { context, live, from, port, progress: Mutex::default() })
     }
 
     fn lock(&self) -> MutexGuard<'_, Progress> {
@@ -129,8 +129,8 @@ impl Visit {
         self.progress.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) const fn shared(&self) -> &Arc<Shared> {
-        &self.shared
+    pub(crate) const fn context(&self) -> &Arc<Context> {
+        &self.context
     }
 
     /// The route of the client, once its ClientHello has come.
@@ -167,7 +167,8 @@ impl Visit {
     fn tell_odd_name(&self, route: usize, name: &str) {
         let (listener, client) = (&self.live.config.name, self.from);
         let Some(route) = self.live.config.routes.get(route) else { return };
-        if let Some(Line { left_out }) = self.shared.lines.line(listener, "odd server name", Instant::now()) {
+        if let Some(Line { left_out }) = self.context.lines.line(listener, "odd server name", Instant::now())
+        {
             let (route, server_name) = (&route.name, route::shown(name));
             tracing::info!(listener, %client, route, server_name, left_out, "odd server name");
         }
@@ -176,7 +177,7 @@ impl Visit {
     /// The configuration that the policy chooses by this ClientHello; `None` refuses the client.
     fn by_policy(
         &self,
-        policed: &Policed,
+        policed: &PolicyConfigs,
         route: usize,
         hello: &ClientHelloInfo,
     ) -> Option<Arc<ServerConfig>> {
@@ -202,7 +203,7 @@ impl Visit {
     /// for datagrams).
     fn challenge(&self, hello: &ClientHelloInfo) -> Option<Arc<ServerConfig>> {
         let is_stream = self.live.config.transport == TransportKind::Tls;
-        self.shared.challenges.by_tls(hello, &self.live.tls.provider()).filter(|_| is_stream)
+        self.context.challenges.by_tls(hello, &self.live.tls.provider()).filter(|_| is_stream)
     }
 
     /// Whether the client is an authority that validates a name. The finished handshake is all that it wants.
@@ -241,14 +242,14 @@ impl Visit {
     /// that a ClientHello asks for, and a client that is refused can come again as often as it likes.
     fn tell(&self, decision: &Decision) {
         let (listener, client, rule) = (&self.live.config.name, self.from, decision.label());
-        self.shared.metrics.decided(listener, decision);
+        self.context.metrics.decided(listener, decision);
         let is_notable = decision.verdict == Verdict::Refuse || decision.downgrade.is_some();
         let kind = match (decision.stage, decision.verdict) {
             (Stage::Hello, _) if is_notable => Some("policy hello"),
             (_, Verdict::Refuse) => Some("policy refusal"),
             _ => None,
         };
-        let left_out = match kind.map(|kind| self.shared.lines.line(listener, kind, Instant::now())) {
+        let left_out = match kind.map(|kind| self.context.lines.line(listener, kind, Instant::now())) {
             Some(Some(line)) => line.left_out,
             Some(None) => return,
             None => None,
@@ -267,7 +268,7 @@ impl Visit {
         let mut progress = self.lock();
         if let Some(decision) = progress.unauthenticated.take() {
             let (listener, client, profile) = (&self.live.config.name, self.from, &negotiated.profile);
-            let line = self.shared.lines.line(listener, "danger_redirect_unauthenticated", Instant::now());
+            let line = self.context.lines.line(listener, "danger_redirect_unauthenticated", Instant::now());
             if let Some(Line { left_out }) = line {
                 tracing::warn!(listener, %client, profile, left_out, "policy: danger_redirect_unauthenticated: a weaker profile without a proof");
             }
@@ -296,7 +297,7 @@ impl Visit {
         }
         if decision.verdict == Verdict::Renegotiate && decision.profile.name == negotiated.profile {
             // Upwards, the handshake ends with the renegotiation.
-            self.shared.metrics.renegotiated(&self.live.config.name, true);
+            self.context.metrics.renegotiated(&self.live.config.name, true);
         }
         if let Some(client) = &client {
             learn(policed, &progress, self.from, client, &decision, negotiated.is_resumed());
@@ -314,8 +315,8 @@ impl Visit {
             return true;
         }
         let listener = &self.live.config.name;
-        self.shared.metrics.access_denied(listener, &route.name);
-        if let Some(Line { left_out }) = self.shared.lines.line(listener, "access denied", Instant::now()) {
+        self.context.metrics.access_denied(listener, &route.name);
+        if let Some(Line { left_out }) = self.context.lines.line(listener, "access denied", Instant::now()) {
             let (client, route, identity) = (self.from, &route.name, identity::shown(negotiated));
             let why = "no entry of the route's key allow admits this client";
             tracing::warn!(listener, %client, route, identity, why, left_out, "access denied");
@@ -340,7 +341,7 @@ impl Visit {
     /// refused.
     pub(crate) fn renegotiated(&self, is_complete: bool, negotiated: &Negotiated) {
         let (listener, client, profile) = (&self.live.config.name, self.from, &negotiated.profile);
-        self.shared.metrics.renegotiated(listener, is_complete);
+        self.context.metrics.renegotiated(listener, is_complete);
         if let Some(established) = self.lock().established.as_mut().filter(|_| is_complete) {
             established.set_profile(profile);
         }
@@ -353,7 +354,7 @@ impl Visit {
     /// The decision about a client without an identity. The engine asks only about clients that have one.
     fn of_stranger(
         &self,
-        policed: &Policed,
+        policed: &PolicyConfigs,
         progress: &Progress,
         negotiated: &Negotiated,
     ) -> Option<Decision> {
@@ -378,7 +379,7 @@ impl Visit {
             tracing::debug!(listener, client = %self.from, %error, "a client sent nothing");
             return;
         }
-        let Some(Line { left_out }) = self.shared.lines.line(listener, "handshake failed", Instant::now())
+        let Some(Line { left_out }) = self.context.lines.line(listener, "handshake failed", Instant::now())
         else {
             return;
         };
@@ -413,7 +414,7 @@ impl Visit {
             false if shows_a_false_identity(error) => Offence::Failed,
             false => return,
         };
-        policed.report(&self.shared, self.from.ip(), offence);
+        policed.report(&self.context, self.from.ip(), offence);
     }
 }
 
@@ -466,7 +467,7 @@ fn unlike(claimed: &Client, decision: Decision) -> Answered {
 
 /// Remembers from which address a client came, and forgets a hint that was wrong.
 fn learn(
-    policed: &Policed,
+    policed: &PolicyConfigs,
     progress: &Progress,
     from: SocketAddr,
     client: &Client,
