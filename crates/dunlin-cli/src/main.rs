@@ -9,6 +9,8 @@ mod did;
 mod error;
 mod files;
 mod psk;
+#[cfg(test)]
+mod reference;
 mod registry;
 mod stop;
 mod tls;
