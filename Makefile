@@ -9,7 +9,7 @@ DOCKER ?= docker
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help run test lint format doc deny audit fuzz soak bare-metal targets firmware deb image race
+.PHONY: help run test lint format doc docs reference deny audit fuzz soak bare-metal targets firmware deb image race
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' Makefile
@@ -41,6 +41,13 @@ format: ## Format every Rust file
 
 doc: ## Build the documentation; a warning is an error
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --lib
+
+docs: ## Build the documentation site in target/docs with mdBook, and check its links
+	@tools/setup docs
+	tools/docs
+
+reference: ## Write docs/command-line.md from the definitions of the command line
+	DUNLIN_WRITE_REFERENCE=1 $(CARGO) test -p dunlin-cli $(LAB) --bin dunlin reference
 
 deny: ## Check licences, sources and banned crates of all dependencies
 	tools/deny check -A unused-wrapper bans licenses sources

@@ -63,6 +63,7 @@ impl Client {
         Ok(Self { connection, network: Uart::network(), now })
     }
 
+    // ANCHOR: exchange
     /// Runs the whole connection. Returns whether the server echoed the line unchanged.
     fn exchange(&mut self) -> Result<bool, Error> {
         while self.connection.is_handshaking() {
@@ -95,4 +96,5 @@ impl Client {
         self.network.write(self.connection.transmit());
         self.connection.transmitted(self.connection.transmit().len());
     }
+    // ANCHOR_END: exchange
 }

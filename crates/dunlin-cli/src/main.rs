@@ -6,6 +6,8 @@ mod chains;
 mod commands;
 mod did;
 mod psk;
+#[cfg(test)]
+mod reference;
 mod registry;
 mod tls;
 

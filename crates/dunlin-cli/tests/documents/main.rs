@@ -13,7 +13,7 @@ use dunlin_tests::place::program;
 
 /// The documents whose commands run, and their prerequisites, as commands. A document not listed here has
 /// none that can run.
-const RUN: [(&str, &str); 11] = [
+const RUN: [(&str, &str); 20] = [
     ("README.md", "ln -s $source/docs docs"),
     ("docs/association-ports.md", "dunlin psk new --identity sensor-7 --out keys.psk"),
     ("docs/frozen-associations.md", "dunlin pki demo --out demo"),
@@ -31,18 +31,46 @@ const RUN: [(&str, &str); 11] = [
     ("docs/registry.md", ""),
     ("docs/stores.md", "dunlin pki demo --out demo"),
     (
+        "docs/tasks/read-a-capture.md",
+        "dunlin pki demo --out demo; dunlin server --cert demo/server.pem --key demo/server.key --echo & sleep 1",
+    ),
+    (
+        "docs/tasks/revoke-a-device.md",
+        "dunlin pki demo --out .; cp root.pem devices.pem; dunlin psk new --identity a --out keys.psk; \
+         dunlin psk new --identity sensor-7 --out keys.toml; dunlin did create --out operator; \
+         dunlin vc issue --issuer operator --subject $(dunlin did create --out device) --out device.vc \
+         --status-list status.vc --status-url https://operator.example/status/1; \
+         sed 's/^ca = .*/&\\ncrl = [\"crl.pem\", \"root-crl.pem\"]/' $source/docs/samples/mosquitto/gateway.toml >gateway.toml",
+    ),
+    (
+        "docs/tasks/rotate-a-certificate.md",
+        "dunlin pki demo --out .; cp root.pem devices.pem; dunlin psk new --identity a --out keys.psk; \
+         cp $source/docs/samples/mosquitto/gateway.toml .",
+    ),
+    ("docs/tasks/rotate-a-psk.md", "dunlin psk new --identity 7f3a --name sensor-7 --out keys.toml"),
+    (
+        "docs/tasks/second-gateway.md",
+        "dunlin pki demo --out .; cp root.pem devices.pem; dunlin psk new --identity a --out keys.psk; \
+         cp $source/docs/samples/coap/gateway.toml .",
+    ),
+    (
         "docs/tunnel.md",
         "dunlin pki demo --out .; cp root.pem ca.pem; cp client.pem device.pem; cp client.key device.key; dunlin did create --out operator; \
          dunlin vc issue --issuer operator --subject $(dunlin did create --out device) --out device.vc; cp $source/docs/samples/tunnel/tunnel.toml .; \
          cp ca.pem gateway-ca.pem; dunlin psk new --identity device --out device.psk; sed -i s#/var/lib/dunlin-tunnel/## tunnel.toml",
     ),
+    ("docs/tutorials/coap-fleet.md", "ln -s $source/docs docs"),
+    ("docs/tutorials/mosquitto.md", "ln -s $source/docs docs"),
+    ("docs/tutorials/rust.md", ""),
+    ("docs/tutorials/tour.md", ""),
 ];
 
 /// The beginnings of commands that do not run here, and why.
-const LEFT_OUT: [(&str, &str); 22] = [
+const LEFT_OUT: [(&str, &str); 24] = [
     ("make ", "builds the project; CI runs `make test`"),
     ("cargo ", "builds the project"),
     ("cd race", "builds the project"),
+    ("cd firmware", "builds the project; firmware runs its programs"),
     ("valgrind ", "needs a build of the race"),
     ("DUNLIN_DIDS=", "a benchmark of many minutes"),
     ("sudo apt ", "installs the package; files::deb does it below a directory"),
@@ -55,6 +83,7 @@ const LEFT_OUT: [(&str, &str); 22] = [
     ("sudo dunlin-lab ", "an experiment of minutes; the tests of dunlin-lab run them with --quick"),
     ("dunlin-lab run ", "as above"),
     ("dunlin-lab report", "as above"),
+    ("scp ", "needs a second machine"),
     ("cometbft ", "several operators; registry::replica runs them"),
     ("dunlin registry replica ", "as above"),
     ("dunlin did create --method dunlin --registry https://one.example", "as above"),
@@ -65,7 +94,7 @@ const LEFT_OUT: [(&str, &str); 22] = [
 ];
 
 /// The beginning of each script. `serve` starts a program in the background, and returns when its port is
-/// taken, or its file is there.
+/// taken.
 const PRELUDE: &str = r#"
 set -euo pipefail
 exec </dev/null
@@ -81,10 +110,7 @@ serve() {
     bash -c "$2" >"$HOME/served" 2>&1 &
     serving[$1]=$!
     for _ in $(seq 600); do
-        case $1 in
-        */*) [ ! -e "$1" ] || return 0 ;;
-        *) [ -z "$(ss -Hlntu "sport = :$1")" ] || return 0 ;;
-        esac
+        [ -z "$(ss -Hlntu "sport = :$1")" ] || return 0
         kill -0 ${serving[$1]} 2>/dev/null || break
         sleep 0.1
     done
@@ -119,7 +145,7 @@ fn commands(text: &str) -> Vec<(usize, String)> {
     commands
 }
 
-/// The port at which this command goes on serving, or a file that it then has; `None` for one that ends.
+/// The port at which this command goes on serving; `None` for one that ends.
 fn port(command: &str) -> Option<&str> {
     let option = |name: &str| {
         let (_, rest) = command.split_once(&format!("{name} "))?;
@@ -207,7 +233,16 @@ documents! {
     psk: "docs/psk.md",
     registry: "docs/registry.md",
     stores: "docs/stores.md",
+    read_a_capture: "docs/tasks/read-a-capture.md",
+    revoke_a_device: "docs/tasks/revoke-a-device.md",
+    rotate_a_certificate: "docs/tasks/rotate-a-certificate.md",
+    rotate_a_psk: "docs/tasks/rotate-a-psk.md",
+    second_gateway: "docs/tasks/second-gateway.md",
     tunnel: "docs/tunnel.md",
+    coap_fleet: "docs/tutorials/coap-fleet.md",
+    mosquitto: "docs/tutorials/mosquitto.md",
+    rust: "docs/tutorials/rust.md",
+    tour: "docs/tutorials/tour.md",
 }
 
 /// Every command of every document runs, or is left out for a reason, and every reason is needed.
@@ -215,10 +250,12 @@ documents! {
 fn no_command_is_forgotten() {
     assert_eq!(RUN.map(|(name, _)| name).as_slice(), TESTED);
     let mut documents = vec!["README.md".to_owned()];
-    documents.extend(fs::read_dir(source().join("docs")).unwrap().filter_map(|entry| {
-        let name = entry.unwrap().file_name().into_string().unwrap();
-        name.ends_with(".md").then(|| format!("docs/{name}"))
-    }));
+    for folder in ["docs", "docs/tasks", "docs/tutorials"] {
+        documents.extend(fs::read_dir(source().join(folder)).unwrap().filter_map(|entry| {
+            let name = entry.unwrap().file_name().into_string().unwrap();
+            name.ends_with(".md").then(|| format!("{folder}/{name}"))
+        }));
+    }
     let mut used = BTreeSet::new();
     for document in documents {
         let text = fs::read_to_string(source().join(&document)).unwrap();
