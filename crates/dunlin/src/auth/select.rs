@@ -102,7 +102,6 @@ fn best<T>(
     usage: KeyUse,
     suits: impl Fn(&Credential) -> Result<T, PeerIncompatible>,
 ) -> Result<(usize, T), PeerIncompatible> {
-    let in_chains = signatures.for_chains(wanted.chain_schemes.unwrap_or(wanted.schemes));
     let mut reason = PeerIncompatible::NoCredential(What::NoneAtAll);
     let mut suitable = Vec::new();
     for (index, credential) in credentials.iter().enumerate() {
@@ -139,20 +138,32 @@ fn best<T>(
         };
         suitable.push((index, credential, use_of_it));
     }
+    let candidates: Vec<_> = suitable.iter().map(|(_, credential, _)| *credential).collect();
+    let Some(at) = first_of_best(signatures, &candidates, wanted) else { return Err(reason) };
+    let (index, _, use_of_it) = suitable.swap_remove(at);
+    Ok((index, use_of_it))
+}
+
+/// The position of the credential that suits the peer best, of several that it accepts: see [`best`].
+pub(crate) fn first_of_best(
+    signatures: SignatureAlgorithms,
+    candidates: &[&Credential],
+    wanted: &Wanted<'_>,
+) -> Option<usize> {
     // Most sides have one credential for a peer, which needs no comparison.
-    if suitable.len() < 2 {
-        return suitable.pop().map(|(index, _, use_of_it)| (index, use_of_it)).ok_or(reason);
+    if candidates.len() < 2 {
+        return candidates.len().checked_sub(1);
     }
+    let in_chains = signatures.for_chains(wanted.chain_schemes.unwrap_or(wanted.schemes));
     let naming = |credential: &Credential| wanted.server_name.and_then(|name| names_server(credential, name));
-    let best_naming = suitable.iter().filter_map(|(_, credential, _)| naming(credential)).max();
+    let best_naming = candidates.iter().filter_map(|credential| naming(credential)).max();
     let rank = |credential: &Credential| {
         let is_certificate = matches!(credential, Credential::X509 { .. });
         let naming = if is_certificate { naming(credential) } else { best_naming };
         (is_verifiable(credential, &in_chains), naming, leads_to(credential, wanted.authorities))
     };
     // Of equal elements, the last one that `rev` gives.
-    let best = suitable.into_iter().rev().max_by_key(|(_, credential, _)| rank(credential));
-    best.map(|(index, _, use_of_it)| (index, use_of_it)).ok_or(reason)
+    candidates.iter().enumerate().rev().max_by_key(|(_, credential)| rank(credential)).map(|(at, _)| at)
 }
 
 /// How a certificate names a server. Of two certificates, the one that names it exactly suits better.

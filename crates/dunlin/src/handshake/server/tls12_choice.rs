@@ -1,6 +1,8 @@
 //! The TLS 1.2 server's choice of suite, group and credential, which depend on each other (RFC 5246 §7.4.2,
 //! RFC 8422 §5.1).
 
+use alloc::vec::Vec;
+
 use crate::auth::Credential;
 use crate::auth::select;
 use crate::crypto::{KeyExchangeGroup, Tls12CipherSuite, Tls12KeyExchange};
@@ -37,12 +39,15 @@ impl Own {
     }
 }
 
-/// The server's first suite that the client also offers, and for which both sides have the necessary group
-/// and credential. The error explains why the last common suite failed.
+/// A suite that the client also offers, and for which both sides have the necessary group and credential. A
+/// suite decides which keys can sign, so the server first finds the credential that each suite allows, and
+/// then takes the one that suits the client best (RFC 6066 §3). With one credential, or with a suite that
+/// needs none, it takes its first common suite. The error explains why the last common suite failed.
 pub(super) fn choose(config: &ServerConfig, hello: &ClientHello) -> Result<Choice, Error> {
     let profile = &config.profile;
     let groups = key_share::groups(hello)?;
     let mut reason = PeerIncompatible::CipherSuite;
+    let mut choices = Vec::new();
     let suites = profile.tls12.iter().flat_map(|tls12| tls12.suites.iter().copied());
     for suite in suites.filter(|suite| hello.cipher_suites.contains(&suite.id)) {
         if suite.is_anonymous() && config.client_auth == ClientAuth::Required {
@@ -64,15 +69,39 @@ pub(super) fn choose(config: &ServerConfig, hello: &ClientHello) -> Result<Choic
                 continue;
             }
         };
-        if !suite.has_certificate() {
+        if !suite.has_certificate() && choices.is_empty() {
             return Ok(Choice { suite, group, own: None });
         }
+        if !suite.has_certificate() {
+            continue;
+        }
         match credential(config, hello, suite)? {
-            Ok(own) => return Ok(Choice { suite, group, own: Some(own) }),
+            Ok(own) => choices.push((own, Choice { suite, group, own: Some(own) })),
             Err(why) => reason = why,
         }
+        if profile.credentials.len() == 1 && !choices.is_empty() {
+            break;
+        }
     }
-    Err(reason.into())
+    best(config, hello, choices)?.ok_or(reason.into())
+}
+
+/// The choice with the credential that suits the client best, with the server's first suite for it. Of
+/// credentials that suit equally well, the first one counts that signs, and then the first one that decrypts:
+/// RSA key exchange has no forward secrecy.
+fn best(
+    config: &ServerConfig,
+    hello: &ClientHello,
+    mut choices: Vec<(Own, Choice)>,
+) -> Result<Option<Choice>, Error> {
+    let profile = &config.profile;
+    choices.sort_by_key(|(own, _)| (matches!(own, Own::Decrypts(_)), own.index()));
+    let demands = Demands::of_tls12_client(hello)?;
+    let credentials: Vec<_> =
+        choices.iter().filter_map(|(own, _)| profile.credentials.get(own.index())).collect();
+    let wanted = demands.wanted(&|_| true);
+    let best = select::first_of_best(profile.provider.signatures, &credentials, &wanted);
+    Ok(best.map(|at| choices.swap_remove(at).1))
 }
 
 /// Whether the server has the keys with which this suite authenticates it.
