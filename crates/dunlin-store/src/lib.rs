@@ -26,7 +26,7 @@
 //! 3    url                        | the names of stores
 //! 2    frozen psk records shared  | stores that outlive the process
 //! 1    cache                      | stores of the handshake cache
-//! 0    client once server text tickets verdicts | stores in memory; text files
+//! 0    client files once server text tickets verdicts | stores in memory; files
 //! ```
 //! <!-- end of layers -->
 #![forbid(unsafe_code)]
@@ -35,6 +35,7 @@
 
 pub mod cache;
 mod client;
+mod files;
 pub mod frozen;
 mod once;
 #[cfg(feature = "psk")]

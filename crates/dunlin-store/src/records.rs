@@ -10,7 +10,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use nix::unistd::{AccessFlags, access, geteuid};
 
 use crate::cache::CacheFault;
-use crate::cache::trouble::{self, LOCKED, behind_links, beside, directory_of};
+use crate::cache::store_error::LOCKED;
+use crate::files::{self, behind_links, beside, directory_of};
 
 /// The first bytes of a file: the format and its version.
 const MAGIC: &[u8; 8] = b"dunlnrc1";
@@ -84,7 +85,7 @@ impl RecordFile {
         let opened = Self::try_open(&path, len);
         opened.map_err(|error| CacheFault::Unusable {
             store: path.display().to_string(),
-            why: trouble::why(&error),
+            why: files::why(&error),
         })
     }
 
@@ -97,7 +98,7 @@ impl RecordFile {
         let path = behind_links(path);
         Self::try_check(&path, len).map_err(|error| CacheFault::Unusable {
             store: path.display().to_string(),
-            why: trouble::why(&error),
+            why: files::why(&error),
         })
     }
 
@@ -114,10 +115,10 @@ impl RecordFile {
             found => found?,
         };
         // As the file of a service, which an administrator checks.
-        let is_foreign = geteuid().is_root() && !trouble::is_own(&path.symlink_metadata()?);
+        let is_foreign = geteuid().is_root() && !files::is_own(&path.symlink_metadata()?);
         let mut file = match is_foreign {
-            true => trouble::open_file(OpenOptions::new().read(true), path)?,
-            false => trouble::open_own(OpenOptions::new().read(true).append(true), path)?,
+            true => files::open_file(OpenOptions::new().read(true), path)?,
+            false => files::open_own(OpenOptions::new().read(true).append(true), path)?,
         };
         Ok(read_file(&mut file, len)?.0)
     }
@@ -126,7 +127,7 @@ impl RecordFile {
         let locked = lock(path)?;
         let mut options = OpenOptions::new();
         options.create(true).read(true).append(true).mode(0o600);
-        let mut file = trouble::open_own(&mut options, path)?;
+        let mut file = files::open_own(&mut options, path)?;
         let (records, end, content_len) = read_file(&mut file, len)?;
         if end == 0 {
             file.set_len(0)?;
@@ -154,7 +155,7 @@ impl RecordFile {
             let mut content = MAGIC.to_vec();
             records.into_iter().for_each(|record| content.extend(with_sum(record)));
             content.extend(&end.waiting);
-            let mut written = trouble::open_own(&mut options, &new)?;
+            let mut written = files::open_own(&mut options, &new)?;
             written.set_len(0)?;
             written.write_all(&content)?;
             written.sync_all()?;
@@ -224,7 +225,7 @@ impl RecordFile {
     }
 
     fn fault(&self, error: &io::Error) -> CacheFault {
-        CacheFault::Unusable { store: self.path.display().to_string(), why: trouble::why(error) }
+        CacheFault::Unusable { store: self.path.display().to_string(), why: files::why(error) }
     }
 }
 
@@ -232,7 +233,7 @@ impl RecordFile {
 fn lock(path: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.create(true).truncate(false).write(true).mode(0o600);
-    let file = trouble::open_own(&mut options, &beside(path, ".lock"))?;
+    let file = files::open_own(&mut options, &beside(path, ".lock"))?;
     match file.try_lock() {
         Ok(()) => Ok(file),
         Err(TryLockError::Error(error)) => Err(error),

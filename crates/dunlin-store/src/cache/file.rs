@@ -13,11 +13,10 @@ use std::{fmt, mem, thread};
 use dunlin::Side;
 use dunlin::crypto::{CryptoProvider, Hash};
 
-use super::grouped::Grouped;
-use super::trouble::{
-    self, BUSY_TIMEOUT, INCONSISTENT, LOCKED, NO_STORE, Pause, Reporter, behind_links, beside, set_aside,
-};
+use super::grouped_lru::GroupedLru;
+use super::store_error::{BUSY_TIMEOUT, INCONSISTENT, LOCKED, NO_STORE, Pause, Reporter, set_aside};
 use super::{CacheFault, KeyId, Owner, Record, RecordName, Records, Report};
+use crate::files::{self, behind_links, beside};
 
 /// The first and last bytes of a file: the format and its version. Either one identifies a damaged file.
 const MAGIC: &[u8; 8] = b"dunlnhc2";
@@ -120,7 +119,7 @@ fn is_ours(bytes: &[u8]) -> bool {
 /// All records of all owners.
 #[derive(Default)]
 struct Owners {
-    entries: Grouped<[u8; 8], RecordName, Vec<Record>>,
+    entries: GroupedLru<[u8; 8], RecordName, Vec<Record>>,
     by_name: HashMap<RecordName, Owner>,
 }
 
@@ -161,7 +160,7 @@ impl FileRecords {
         if error.get_ref().is_some_and(|error| error.is::<OtherSide>()) {
             return CacheFault::OtherSide { store: self.path.clone(), of: self.side.peer() };
         }
-        CacheFault::Unusable { store: self.path.display().to_string(), why: trouble::why(error) }
+        CacheFault::Unusable { store: self.path.display().to_string(), why: files::why(error) }
     }
 
     /// Reports the result of a write, and returns whether it succeeded.
@@ -184,7 +183,7 @@ impl FileRecords {
     fn lock_file(&self) -> io::Result<File> {
         let mut options = OpenOptions::new();
         options.create(true).truncate(false).write(true).mode(0o600);
-        let file = trouble::open_own(&mut options, &beside(&self.path, ".lock"))?;
+        let file = files::open_own(&mut options, &beside(&self.path, ".lock"))?;
         let until = Instant::now() + BUSY_TIMEOUT;
         loop {
             match file.try_lock() {
@@ -231,7 +230,7 @@ impl FileRecords {
 
     /// The content of the file, if it exists. A foreign file, such as a private key, is an error.
     fn read(&self) -> io::Result<Option<(Vec<u8>, Stamp)>> {
-        let file = match trouble::open_own(OpenOptions::new().read(true), &self.path) {
+        let file = match files::open_own(OpenOptions::new().read(true), &self.path) {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
             opened => opened?,
         };
@@ -258,7 +257,7 @@ impl FileRecords {
         fs::rename(&new, &self.path)?;
         seen.stamp = Some(stamp(&file.metadata()?));
         // The directory holds the name, so it has to reach the disk, too.
-        File::open(trouble::directory_of(&self.path))?.sync_all()
+        File::open(files::directory_of(&self.path))?.sync_all()
     }
 
     fn change(&self, change: impl FnOnce(&mut Owners)) -> io::Result<()> {

@@ -11,7 +11,7 @@ use nix::fcntl::OFlag;
 use nix::unistd::geteuid;
 use zeroize::Zeroizing;
 
-use super::trouble::{self, NO_FILE};
+use crate::files::{self, NO_FILE};
 
 /// The key of a store, or one that several servers share.
 pub type Key = Zeroizing<[u8; MAX_KEY_LEN]>;
@@ -55,7 +55,7 @@ impl KeyFault {
                 "give the key of this store, or the path of a new file".to_owned()
             }
             Self::Unreadable(_) => "give a file that can be read".to_owned(),
-            Self::Unwritable(error) if trouble::is_full(error).is_some() => "make room".to_owned(),
+            Self::Unwritable(error) if files::is_full(error).is_some() => "make room".to_owned(),
             Self::Unwritable(_) => "give a path that can be written to".to_owned(),
             Self::Random(_) => "look at the system's random source".to_owned(),
         }
@@ -72,13 +72,13 @@ impl fmt::Display for KeyFault {
                 write!(f, "it belongs to user {owner}, not to user {} of this process", geteuid())
             }
             Self::Access(mode) => {
-                write!(f, "others than its owner have access to the key in it (mode {mode:04o})")
+                write!(f, "other users can read or write the key in it (mode {mode:04o})")
             }
             Self::Length(len) => {
                 write!(f, "it has {len} bytes, and a key has {MAX_KEY_LEN}")
             }
             Self::Unreadable(error) => write!(f, "{error}"),
-            Self::Unwritable(error) => match trouble::is_full(error) {
+            Self::Unwritable(error) => match files::is_full(error) {
                 Some(full) => f.write_str(full),
                 None => write!(f, "{error}"),
             },
@@ -121,7 +121,7 @@ pub fn read(path: &Path) -> Result<Key, KeyFault> {
     if !found.is_file() {
         return Err(KeyFault::NotAFile);
     }
-    if !trouble::is_own(&found) {
+    if !files::is_own(&found) {
         return Err(KeyFault::Owner(found.uid()));
     }
     let mode = found.permissions().mode() & 0o777;
@@ -138,7 +138,7 @@ pub fn read(path: &Path) -> Result<Key, KeyFault> {
 
 /// Writes the file atomically: another process may read it at the same time.
 fn write(path: &Path, key: &Key) -> io::Result<()> {
-    let directory = trouble::directory_of(path);
+    let directory = files::directory_of(path);
     if !directory.exists() {
         let why = format!("there is no directory {}", directory.display());
         return Err(io::Error::new(ErrorKind::NotFound, why));

@@ -8,7 +8,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use dunlin::cache::{CacheKey, CachedServer, ClientCache, SplitServer};
 use hashbrown::HashTable;
 
-use super::grouped::Grouped;
+use super::grouped_lru::GroupedLru;
 use super::memory::{MEAN_ENTRY, MIN_BYTES};
 use super::slab::{Ends, Handle, Linked, Slab};
 
@@ -136,7 +136,7 @@ struct Servers {
     single: HashTable<Handle>,
     /// The names that have several entries. All ports of a name are one peer, and crowded names are evicted
     /// first.
-    crowded: Grouped<String, ServerKey, Handle>,
+    crowded: GroupedLru<String, ServerKey, Handle>,
     /// The entries that were used longest ago and last.
     ends: Ends,
     len: usize,
@@ -149,7 +149,7 @@ impl Default for Servers {
             slab: Slab::default(),
             commons: Commons::default(),
             single: HashTable::new(),
-            crowded: Grouped::default(),
+            crowded: GroupedLru::default(),
             ends: Ends::NONE,
             len: 0,
             hasher: RandomState::new(),

@@ -9,20 +9,20 @@
 //! as missing, and one that cannot be written is dropped. The store then reports a [`CacheFault`] and pauses.
 
 mod file;
-mod grouped;
+mod grouped_lru;
 pub(crate) mod key_file;
-#[cfg(feature = "redis")]
-pub(crate) mod link;
 mod memory;
 mod memory_client;
 mod open;
 #[cfg(feature = "redis")]
 mod redis;
+#[cfg(feature = "redis")]
+pub(crate) mod redis_connection;
 mod sealed;
 mod slab;
 #[cfg(feature = "sqlite")]
 mod sqlite;
-pub(crate) mod trouble;
+pub(crate) mod store_error;
 
 use dunlin::cache::Ticket;
 
@@ -37,7 +37,9 @@ pub(crate) use sealed::sealing_aead;
 pub use sealed::{KeyId, Owner, Record, RecordName, Records, SealedClientCache, SealedServerCache, Sealer};
 #[cfg(feature = "sqlite")]
 pub use sqlite::SqliteRecords;
-pub use trouble::{CacheFault, FOREIGN_LINK, Report, behind_links};
+pub use store_error::{CacheFault, Report};
+
+pub use crate::files::{FOREIGN_LINK, behind_links};
 
 /// The longest record that is read from a store, in bytes. The longest that is written, with a whole
 /// CertificateRequest, is shorter.

@@ -15,10 +15,10 @@ use dunlin::error::Error;
 #[cfg(feature = "sqlite")]
 use super::SqliteRecords;
 use super::key_file::{self, KeyFault};
-use super::trouble::{are_same, beside};
 use super::{CacheFault, FileRecords, Records, Report, SealedClientCache, SealedServerCache, Sealer};
 #[cfg(feature = "redis")]
 use super::{DEFAULT_REDIS_TIMEOUT, RedisRecords};
+use crate::files::{are_same, beside};
 
 /// The default capacity of a file, in peers. It is small because each change rewrites the whole file.
 const FILE_CAPACITY: usize = 1000;

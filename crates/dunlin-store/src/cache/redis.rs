@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use redis::{ConnectionInfo, ConnectionLike, IntoConnectionInfo, RedisResult, Value};
 
-use super::link::{self, Link};
-use super::trouble::{Pause, Reporter};
+use super::redis_connection::{self, RedisConnection};
+use super::store_error::{Pause, Reporter};
 use super::{CacheFault, MAX_RECORD_LEN, Owner, Record, RecordName, Records, Report};
 
 /// How long a handshake waits for each answer of Redis by default. In a network where a shared cache pays
@@ -53,7 +53,7 @@ pub struct RedisRecords {
     place: ConnectionInfo,
     timeout: Duration,
     max_age_ms: u64,
-    idle: Mutex<Vec<Link>>,
+    idle: Mutex<Vec<RedisConnection>>,
     pause: Pause,
     reporter: Reporter,
 }
@@ -82,11 +82,11 @@ impl RedisRecords {
             pause: Pause::default(),
             reporter: Reporter::new(report),
         };
-        store.with(|link| redis::cmd("PING").exec(link));
+        store.with(|connection| redis::cmd("PING").exec(connection));
         Ok(store)
     }
 
-    fn idle(&self) -> MutexGuard<'_, Vec<Link>> {
+    fn idle(&self) -> MutexGuard<'_, Vec<RedisConnection>> {
         // No code panics halfway through a change under this lock.
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -96,26 +96,26 @@ impl RedisRecords {
     }
 
     /// Returns the answer to `ask`, or `None` after reporting that Redis fails.
-    fn with<T>(&self, ask: impl Fn(&mut Link) -> RedisResult<T>) -> Option<T> {
+    fn with<T>(&self, ask: impl Fn(&mut RedisConnection) -> RedisResult<T>) -> Option<T> {
         if self.pause.is_on() {
             return None;
         }
         let until = Instant::now() + self.timeout;
         // The answer, and whether the connection is still open.
-        let ask = |mut link: Link| {
-            link.begin(until);
-            let answer = ask(&mut link);
-            let (is_open, mut idle) = (link.is_open(), self.idle());
+        let ask = |mut connection: RedisConnection| {
+            connection.begin(until);
+            let answer = ask(&mut connection);
+            let (is_open, mut idle) = (connection.is_open(), self.idle());
             if is_open && idle.len() < MAX_IDLE {
-                idle.push(link);
+                idle.push(connection);
             }
             (answer, is_open)
         };
         let used = self.idle().pop();
         let (answer, is_open) = match used.map(ask) {
             // Redis may have closed an idle connection.
-            None | Some((_, false)) => match Link::new(&self.place, until) {
-                Ok(link) => ask(link),
+            None | Some((_, false)) => match RedisConnection::new(&self.place, until) {
+                Ok(connection) => ask(connection),
                 // A Redis that refuses is reachable, so no pause is needed.
                 Err(error) => {
                     let is_open = error.code().is_some();
@@ -134,7 +134,10 @@ impl RedisRecords {
                     self.idle().clear();
                     self.pause.begin();
                 }
-                self.reporter.fails(|| CacheFault::Unusable { store: self.store(), why: link::why(&error) });
+                self.reporter.fails(|| CacheFault::Unusable {
+                    store: self.store(),
+                    why: redis_connection::why(&error),
+                });
                 None
             }
         }
@@ -151,7 +154,7 @@ impl Records for RedisRecords {
         // empty string.
         let mut command = redis::cmd("GETRANGE");
         command.arg(key(name)).arg(0).arg(MAX_RECORD_LEN - 1);
-        let answer = self.with(|link| match link.req_command(&command)? {
+        let answer = self.with(|connection| match connection.req_command(&command)? {
             // The key holds another type, so no record.
             Value::ServerError(error) if error.code() == "WRONGTYPE" => Ok(Value::Nil),
             answer => answer.extract_error(),
@@ -173,7 +176,7 @@ impl Records for RedisRecords {
         for name in stale {
             pipe.cmd("DEL").arg(key(name));
         }
-        let written = self.with(|link| pipe.exec(link));
+        let written = self.with(|connection| pipe.exec(connection));
         if written.is_some() {
             self.reporter.works(|| self.store());
         }

@@ -12,10 +12,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use dunlin::Side;
 use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension, TransactionBehavior, params};
 
-use super::trouble::{
-    self, BUSY_TIMEOUT, INCONSISTENT, LOCKED, NO_FILE, NO_STORE, Pause, Reporter, side_name,
+use super::store_error::{
+    BUSY_TIMEOUT, INCONSISTENT, LOCKED, NO_STORE, Pause, Reporter, set_aside, side_name,
 };
 use super::{CacheFault, KeyId, MAX_RECORD_LEN, Owner, Record, RecordName, Records, Report};
+use crate::files::{self, NO_FILE};
 
 /// "DUNC" identifies our databases (`PRAGMA application_id`).
 const APPLICATION_ID: [u8; 4] = *b"DUNC";
@@ -127,7 +128,7 @@ impl SqliteRecords {
     /// handshake cache, or belongs to the other side. Damage and a lock are reported, and are no errors.
     pub fn open(path: &Path, side: Side, capacity: usize, report: Report) -> Result<Self, CacheFault> {
         let store = Self {
-            path: trouble::behind_links(path),
+            path: files::behind_links(path),
             side,
             capacity: i64::try_from(capacity.max(1)).unwrap_or(i64::MAX),
             connection: Mutex::default(),
@@ -153,7 +154,7 @@ impl SqliteRecords {
             return CacheFault::OtherSide { store: self.path.clone(), of: self.side.peer() };
         }
         // SQLite reports some effects of a full file system as a general I/O error.
-        let full = if let Failure::Other(_) = why { trouble::lack_of_room(&self.path) } else { None };
+        let full = if let Failure::Other(_) = why { files::lack_of_room(&self.path) } else { None };
         let why = full.unwrap_or_else(|| why.to_string());
         CacheFault::Unusable { store: self.path.display().to_string(), why }
     }
@@ -167,7 +168,7 @@ impl SqliteRecords {
     fn connect(&self) -> Result<Connection, Failure> {
         let mut connection = match connect(&self.path, self.side) {
             Err(Failure::Damage(why)) => {
-                self.reporter.tell(&trouble::set_aside(&self.path, &FILES, &why)?);
+                self.reporter.tell(&set_aside(&self.path, &FILES, &why)?);
                 connect(&self.path, self.side)
             }
             opened => opened,
@@ -224,7 +225,7 @@ impl From<rusqlite::Error> for Failure {
         let why = error.to_string().lines().next().unwrap_or_default().to_owned();
         match error.sqlite_error_code() {
             Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => Self::Locked,
-            Some(ErrorCode::DiskFull) => Self::Other(trouble::FULL.to_owned()),
+            Some(ErrorCode::DiskFull) => Self::Other(files::FULL.to_owned()),
             Some(
                 ErrorCode::CannotOpen
                 | ErrorCode::FileLockingProtocolFailed
@@ -240,7 +241,7 @@ impl From<rusqlite::Error> for Failure {
 
 impl From<io::Error> for Failure {
     fn from(error: io::Error) -> Self {
-        Self::Other(trouble::why(&error))
+        Self::Other(files::why(&error))
     }
 }
 
@@ -261,7 +262,7 @@ fn is_there(path: &Path) -> Result<bool, Failure> {
     if fs::metadata(path).is_ok_and(|found| !found.is_file()) {
         return Err(Failure::Other(NO_FILE.to_owned()));
     }
-    trouble::open_own(OpenOptions::new().create(true).append(true).mode(0o600), path)?;
+    files::open_own(OpenOptions::new().create(true).append(true).mode(0o600), path)?;
     let mut head = Vec::new();
     File::open(path)?.take(MARK_WITHIN).read_to_end(&mut head)?;
     let magic = head.iter().zip(MAGIC);

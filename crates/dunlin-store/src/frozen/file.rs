@@ -21,7 +21,8 @@ use zeroize::Zeroizing;
 
 use super::seal::{FileKeys, Kind, PieceSealer};
 use super::{FileId, FrozenError, FrozenIds, IdsFault, MAX_ASSOCIATION};
-use crate::cache::{key_file, sealing_aead, trouble};
+use crate::cache::{key_file, sealing_aead};
+use crate::files;
 
 /// The first bytes of a file. The version follows.
 const MAGIC: &[u8; 7] = b"dunlnfa";
@@ -64,7 +65,7 @@ impl FrozenFile {
             let why = "no AEAD to seal frozen associations with".into();
             return Err(FrozenError::Provider(Misuse::Config(why).into()));
         }
-        let path = trouble::behind_links(path.as_ref());
+        let path = files::behind_links(path.as_ref());
         Ok(Self { path, keys: FileKeys::new(provider, key) })
     }
 
@@ -122,7 +123,7 @@ impl FrozenFile {
         let begun = tempfile::Builder::new()
             .prefix(".dunlin-")
             .permissions(Permissions::from_mode(0o600))
-            .tempfile_in(trouble::directory_of(&self.path))
+            .tempfile_in(files::directory_of(&self.path))
             // Without the name of the temporary file.
             .map_err(|error| io::Error::from(error.kind()))
             .and_then(|mut file| {
@@ -176,7 +177,7 @@ impl FrozenFile {
         mut each: impl FnMut(&[u8]) -> Result<T, E>,
         is_fault: impl Fn(&E) -> bool,
     ) -> Result<Option<Vec<Result<T, E>>>, FrozenError> {
-        let file = match trouble::open_own(OpenOptions::new().read(true), &self.path) {
+        let file = match files::open_own(OpenOptions::new().read(true), &self.path) {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
             opened => opened.map_err(|error| self.fails(&error))?,
         };
@@ -220,7 +221,7 @@ impl FrozenFile {
     fn fails(&self, error: &io::Error) -> FrozenError {
         match error.kind() {
             ErrorKind::UnexpectedEof => FrozenError::Cut(self.path.clone()),
-            _ => FrozenError::File { file: self.path.clone(), why: trouble::why(error) },
+            _ => FrozenError::File { file: self.path.clone(), why: files::why(error) },
         }
     }
 }
@@ -388,7 +389,7 @@ impl FrozenWriter<'_> {
                 file.persist_noclobber(&path).map_err(|error| error.error)?;
                 id.has_file = true;
                 // The directory holds the name, so it has to reach the disk, too.
-                File::open(trouble::directory_of(&path))?.sync_all()?;
+                File::open(files::directory_of(&path))?.sync_all()?;
                 Ok(aside)
             });
         let aside = written.map_err(|error| unwritable(&path, &error))?;
@@ -430,9 +431,9 @@ pub struct Written {
 
 /// Renames the file at `path` if there is one, without replacing another one.
 fn set_aside(path: &Path) -> io::Result<Option<PathBuf>> {
-    let first = trouble::beside(path, ".refused");
+    let first = files::beside(path, ".refused");
     let mut asides = std::iter::once(first.clone())
-        .chain((2..=MAX_ASIDE).map(|n| trouble::beside(&first, &format!(".{n}"))));
+        .chain((2..=MAX_ASIDE).map(|n| files::beside(&first, &format!(".{n}"))));
     let is_free =
         |aside: &PathBuf| fs::symlink_metadata(aside).is_err_and(|error| error.kind() == ErrorKind::NotFound);
     match fs::symlink_metadata(path) {
@@ -446,7 +447,7 @@ fn set_aside(path: &Path) -> io::Result<Option<PathBuf>> {
 }
 
 fn unwritable(path: &Path, error: &io::Error) -> FrozenError {
-    FrozenError::File { file: path.to_owned(), why: trouble::why(error) }
+    FrozenError::File { file: path.to_owned(), why: files::why(error) }
 }
 
 impl fmt::Debug for FrozenWriter<'_> {

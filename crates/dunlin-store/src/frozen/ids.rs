@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 use nix::unistd::geteuid;
 
-use crate::cache::trouble;
+use crate::files;
 
 /// The random ID of a file of frozen associations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -82,7 +82,7 @@ impl DirectoryIds {
         if !found.is_dir() {
             return Err(io::Error::other("not a directory"));
         }
-        if !trouble::is_own(&found) {
+        if !files::is_own(&found) {
             let why =
                 format!("it belongs to user {}, not to user {} of this process", found.uid(), geteuid());
             return Err(io::Error::other(why));
@@ -97,7 +97,7 @@ impl DirectoryIds {
     }
 
     fn fault(&self, error: &io::Error) -> IdsFault {
-        IdsFault { store: self.path.display().to_string(), why: trouble::why(error) }
+        IdsFault { store: self.path.display().to_string(), why: files::why(error) }
     }
 
     /// Lets a change reach the disk.

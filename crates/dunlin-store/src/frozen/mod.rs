@@ -52,7 +52,7 @@ pub use redis::RedisIds;
 #[cfg(feature = "sqlite")]
 pub use sqlite::SqliteIds;
 
-pub use crate::cache::trouble::are_same;
+pub use crate::files::are_same;
 
 /// The longest frozen association, in bytes. It has the names of the peer's certificate, its PSK identity,
 /// and apart from them some hundred bytes. Both fit: a Certificate message has at most 64 kB, in which IPv4

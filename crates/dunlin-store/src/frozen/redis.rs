@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use redis::{Cmd, ConnectionInfo, IntoConnectionInfo, RedisResult};
 
 use super::{FileId, FrozenIds, IdsFault};
-use crate::cache::link::{self, Link};
+use crate::cache::redis_connection::{self, RedisConnection};
 
 /// The prefix of all keys.
 const PREFIX: &str = "dunlin:frozen:";
@@ -39,12 +39,12 @@ impl RedisIds {
 
     fn ask<T: redis::FromRedisValue>(&self, command: &Cmd) -> Result<T, IdsFault> {
         let answer = || -> RedisResult<T> {
-            let mut link = Link::new(&self.place, Instant::now() + self.timeout)?;
-            command.query(&mut link)
+            let mut connection = RedisConnection::new(&self.place, Instant::now() + self.timeout)?;
+            command.query(&mut connection)
         };
         answer().map_err(|error| IdsFault {
             store: format!("Redis at {}", self.place.addr()),
-            why: link::why(&error),
+            why: redis_connection::why(&error),
         })
     }
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use rusqlite::{Connection, OpenFlags, TransactionBehavior};
 
 use super::{FileId, FrozenIds, IdsFault};
-use crate::cache::trouble;
+use crate::files;
 
 /// "DUNF" identifies our databases (`PRAGMA application_id`).
 const APPLICATION_ID: i64 = 0x4455_4e46;
@@ -36,10 +36,10 @@ impl SqliteIds {
     /// It cannot be created or opened, belongs to another user, can be written by one, or is another
     /// program's database.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, IdsFault> {
-        let path = trouble::behind_links(path.as_ref());
+        let path = files::behind_links(path.as_ref());
         let fault = |why: String| IdsFault { store: path.display().to_string(), why };
-        trouble::open_own(OpenOptions::new().create(true).append(true).mode(0o600), &path)
-            .map_err(|error| fault(trouble::why(&error)))?;
+        files::open_own(OpenOptions::new().create(true).append(true).mode(0o600), &path)
+            .map_err(|error| fault(files::why(&error)))?;
         let connection = connect(&path).map_err(|error| fault(first_line(&error)))?;
         let connection = connection.ok_or_else(|| fault("not a store of IDs".to_owned()))?;
         Ok(Self { path, connection: Mutex::new(connection) })

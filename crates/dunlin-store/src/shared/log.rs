@@ -9,7 +9,7 @@ use dunlin::CryptoProvider;
 use redis::{FromRedisValue, RedisResult, Value};
 
 use super::{SEAL_LEN, Sealed};
-use crate::cache::link::{self, Link};
+use crate::cache::redis_connection::{self, RedisConnection};
 use crate::cache::{CacheFault, OpenError};
 
 /// The prefix of all keys.
@@ -24,7 +24,7 @@ pub const MAX_MESSAGE: usize = 3072;
 /// The messages that Redis keeps, approximately: the oldest make room.
 const MAX_KEPT: usize = 65_536;
 
-/// How many messages are read at once. They fit into what a [`Link`] reads for a question.
+/// How many messages are read at once. They fit into what a [`RedisConnection`] reads for a question.
 const BATCH: usize = 8;
 
 /// How many messages one exchange sends.
@@ -110,43 +110,45 @@ impl SharedLog {
     /// # Errors
     /// Redis fails. It may have some of the messages, so send them again.
     pub fn exchange(&self, messages: &[Vec<u8>]) -> Result<Vec<Vec<u8>>, CacheFault> {
-        self.send(messages).and_then(|mut link| self.receive(&mut link)).map_err(|why| self.sealed.fault(why))
+        self.send(messages)
+            .and_then(|mut connection| self.receive(&mut connection))
+            .map_err(|why| self.sealed.fault(why))
     }
 
-    fn send(&self, messages: &[Vec<u8>]) -> Result<Link, String> {
-        let told = |error: redis::RedisError| link::why(&error);
-        let mut link = self.sealed.link().map_err(told)?;
+    fn send(&self, messages: &[Vec<u8>]) -> Result<RedisConnection, String> {
+        let told = |error: redis::RedisError| redis_connection::why(&error);
+        let mut connection = self.sealed.connection().map_err(told)?;
         for message in messages.iter().filter(|message| message.len() <= self.max_message()).take(MAX_SENT) {
             let content = [&self.writer[..], message].concat();
             let sealed = self.sealed.seal(&content).map_err(|error| error.to_string())?;
-            link.go_on();
+            connection.go_on();
             let mut add = redis::cmd("XADD");
             add.arg(&self.sealed.record);
             if !self.keeps {
                 add.arg("MAXLEN").arg("~").arg(MAX_KEPT);
             }
             add.arg("*").arg("m").arg(sealed);
-            add.exec(&mut link).map_err(told)?;
+            add.exec(&mut connection).map_err(told)?;
         }
         if !messages.is_empty() && !self.keeps {
             let mut expire = redis::cmd("EXPIRE");
-            expire.arg(&self.sealed.record).arg(LIFETIME.as_secs()).exec(&mut link).map_err(told)?;
+            expire.arg(&self.sealed.record).arg(LIFETIME.as_secs()).exec(&mut connection).map_err(told)?;
         }
-        Ok(link)
+        Ok(connection)
     }
 
-    fn receive(&self, link: &mut Link) -> Result<Vec<Vec<u8>>, String> {
+    fn receive(&self, connection: &mut RedisConnection) -> Result<Vec<Vec<u8>>, String> {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         let mut received = vec![];
         let batch = if self.keeps { KEPT_BATCH } else { BATCH };
         for _ in 0..MAX_READ / batch {
-            link.go_on();
+            connection.go_on();
             // After the last one; a stream begins at "-".
             let after = if *last == "-" { last.clone() } else { format!("({last}") };
             let mut range = redis::cmd("XRANGE");
             range.arg(&self.sealed.record).arg(after).arg("+").arg("COUNT").arg(batch);
-            let read: RedisResult<Vec<Value>> = range.query(link);
-            let read = read.map_err(|error| link::why(&error))?;
+            let read: RedisResult<Vec<Value>> = range.query(connection);
+            let read = read.map_err(|error| redis_connection::why(&error))?;
             let count = read.len();
             for entry in read {
                 let Some((id, sealed)) = entry_of(entry) else {

@@ -13,7 +13,7 @@ use dunlin::error::Misuse;
 use redis::{ConnectionInfo, IntoConnectionInfo, RedisResult};
 use zeroize::Zeroizing;
 
-use crate::cache::link::Link;
+use crate::cache::redis_connection::RedisConnection;
 use crate::cache::{CacheFault, OpenError, key_file, sealing_aead};
 
 pub use log::{MAX_KEPT_MESSAGE, MAX_MESSAGE, MAX_SENT, SharedLog};
@@ -64,8 +64,8 @@ impl Sealed {
         Ok(Self { provider, aead, place, record: format!("{prefix}{id}"), seal })
     }
 
-    fn link(&self) -> RedisResult<Link> {
-        Link::new(&self.place, Instant::now() + PATIENCE)
+    fn connection(&self) -> RedisResult<RedisConnection> {
+        RedisConnection::new(&self.place, Instant::now() + PATIENCE)
     }
 
     fn fault(&self, why: String) -> CacheFault {

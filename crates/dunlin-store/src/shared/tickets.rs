@@ -14,7 +14,7 @@ use zeroize::Zeroizing;
 
 use super::{SEAL_LEN, Sealed};
 use crate::RotatingTickets;
-use crate::cache::link;
+use crate::cache::redis_connection;
 use crate::cache::{CacheFault, OpenError};
 use crate::tickets::{KEY_NAME_LEN, open_with, seal_with};
 
@@ -119,12 +119,12 @@ impl SharedTickets {
     }
 
     fn exchange(&self, now_ms: u64) -> Result<(), String> {
-        let told = |error: redis::RedisError| link::why(&error);
-        let mut link = self.sealed.link().map_err(told)?;
+        let told = |error: redis::RedisError| redis_connection::why(&error);
+        let mut connection = self.sealed.connection().map_err(told)?;
         for _ in 0..MAX_TRIES {
             let mut get = redis::cmd("GETRANGE");
             get.arg(&self.sealed.record).arg(0).arg(MAX_RECORD_LEN);
-            let before: Vec<u8> = get.query(&mut link).map_err(told)?;
+            let before: Vec<u8> = get.query(&mut connection).map_err(told)?;
             let mut keys = self.open_record(&before).unwrap_or_default();
             // A key from another time is damage, or another server's wrong clock.
             keys.retain(|key| self.opens(key.from_ms, now_ms) && key.from_ms <= now_ms + self.period_ms);
@@ -135,7 +135,7 @@ impl SharedTickets {
             let after = self.add(&mut keys, from_ms).map_err(|error| error.to_string())?;
             let mut set = redis::cmd("EVAL");
             set.arg(REPLACE).arg(1).arg(&self.sealed.record).arg(&before).arg(&after).arg(3 * self.period_ms);
-            let is_mine: RedisResult<i64> = set.query(&mut link);
+            let is_mine: RedisResult<i64> = set.query(&mut connection);
             if is_mine.map_err(told)? == 1 {
                 return self.adopt(&keys).map_err(|error| error.to_string());
             }

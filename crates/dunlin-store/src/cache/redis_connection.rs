@@ -89,26 +89,26 @@ impl Write for Timed {
 }
 
 /// A connection to Redis.
-pub(crate) struct Link {
+pub(crate) struct RedisConnection {
     timed: Timed,
     parser: Parser,
     db: i64,
     is_open: bool,
 }
 
-impl Link {
+impl RedisConnection {
     /// Connects before the deadline, authenticates, and selects the database.
     pub(crate) fn new(to: &ConnectionInfo, until: Instant) -> RedisResult<Self> {
         let timed = Timed { socket: socket(to.addr(), until)?, until, room: MAX_ANSWER_LEN };
         let settings = to.redis_settings();
-        let mut link = Self { timed, parser: Parser::new(), db: settings.db(), is_open: true };
+        let mut connection = Self { timed, parser: Parser::new(), db: settings.db(), is_open: true };
         if let Some(password) = settings.password() {
-            redis::cmd("AUTH").arg(settings.username()).arg(password).exec(&mut link)?;
+            redis::cmd("AUTH").arg(settings.username()).arg(password).exec(&mut connection)?;
         }
-        if link.db != 0 {
-            redis::cmd("SELECT").arg(link.db).exec(&mut link)?;
+        if connection.db != 0 {
+            redis::cmd("SELECT").arg(connection.db).exec(&mut connection)?;
         }
-        Ok(link)
+        Ok(connection)
     }
 
     /// Starts a question with this deadline.
@@ -139,7 +139,7 @@ impl Link {
     }
 }
 
-impl ConnectionLike for Link {
+impl ConnectionLike for RedisConnection {
     fn req_packed_command(&mut self, command: &[u8]) -> RedisResult<Value> {
         self.send(command)?;
         self.receive()

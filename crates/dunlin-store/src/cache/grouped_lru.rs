@@ -14,7 +14,7 @@ struct Group<K, V> {
 
 /// Entries in groups, ordered by last use within a group. Each step takes time that is logarithmic in the
 /// number of groups and independent of the number of entries.
-pub(super) struct Grouped<G, K, V> {
+pub(super) struct GroupedLru<G, K, V> {
     /// No group is empty.
     groups: HashMap<G, Group<K, V>>,
     /// The largest group last; among equal sizes, the least recently changed one.
@@ -23,13 +23,13 @@ pub(super) struct Grouped<G, K, V> {
     changes: u64,
 }
 
-impl<G, K, V> Default for Grouped<G, K, V> {
+impl<G, K, V> Default for GroupedLru<G, K, V> {
     fn default() -> Self {
         Self { groups: HashMap::new(), sizes: BTreeSet::new(), len: 0, changes: 0 }
     }
 }
 
-impl<G: Clone + Ord + Hash, K: Clone + Eq + Hash, V> Grouped<G, K, V> {
+impl<G: Clone + Ord + Hash, K: Clone + Eq + Hash, V> GroupedLru<G, K, V> {
     pub(super) const fn len(&self) -> usize {
         self.len
     }
