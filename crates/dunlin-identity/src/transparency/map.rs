@@ -169,7 +169,7 @@ impl StateMap {
         self.len == 0
     }
 
-    /// The root, which the log states ([`super::proof`]).
+    /// The root, which the log states ([`StateProof`](super::StateProof)).
     pub fn root(&self, hasher: Hasher<'_>) -> NodeHash {
         self.root.hash().unwrap_or_else(|| hasher.empty())
     }
