@@ -68,7 +68,7 @@ pub(super) enum Received {
     Ack(u64, Vec<RecordNumber>),
     /// A message about a path, over which it came in a record of this many bytes.
     Path(Path, usize, PathMessage),
-    /// The path of a record about the port, whether it is the newest ([`Heard`]), and its content.
+    /// The path of a record about the port, whether it is the newest ([`ReceivedRecord`]), and its content.
     Port(Path, bool, Vec<u8>),
     /// Fragments of messages in an authentic record, which [`Receiver::next_record`] takes.
     Messages(RecordNumber, Vec<u8>),
@@ -80,7 +80,7 @@ pub(super) enum Received {
 }
 
 /// An authentic record.
-pub(super) struct Heard {
+pub(super) struct ReceivedRecord {
     /// The path over which it came.
     pub(super) path: Path,
     /// The length of the record, in bytes.
@@ -392,7 +392,7 @@ impl Receiver {
     /// `acks_parts` whether it acknowledges parts of messages then.
     pub(super) fn next_record(
         &mut self,
-        heard: &mut Option<Heard>,
+        heard: &mut Option<ReceivedRecord>,
         established: Option<&dyn Fn(HandshakeType) -> Reading>,
         acks_parts: bool,
     ) -> Result<Option<Received>, Error> {
@@ -591,7 +591,7 @@ impl Receiver {
         header: &header12::Header,
         path: Path,
         mut record: Vec<u8>,
-        heard: &mut Option<Heard>,
+        heard: &mut Option<ReceivedRecord>,
     ) -> Result<Received, Error> {
         // RFC 9146 §3: with a connection ID, every protected record has this type, and this side's ID.
         let has_id = header.typ == ContentType::TLS12_CID;
@@ -621,7 +621,7 @@ impl Receiver {
         &mut self,
         path: Path,
         mut record: Vec<u8>,
-        heard: &mut Option<Heard>,
+        heard: &mut Option<ReceivedRecord>,
     ) -> Result<Received, Error> {
         let Some(header) = header13::Header::read(&record, self.ids.len()) else {
             return Ok(self.malformed());
@@ -676,7 +676,7 @@ impl Receiver {
         shown: Option<ContentType>,
         (path, mut record): (Path, Vec<u8>),
         plaintext: Range<usize>,
-        heard: &mut Option<Heard>,
+        heard: &mut Option<ReceivedRecord>,
     ) -> Result<Received, Error> {
         self.is_authentic = true;
         let len = record.len();
@@ -684,7 +684,7 @@ impl Receiver {
         // RFC 9147 §4.5.1: check for replay only after decryption: timing must not reveal the number.
         if !epoch.is_some_and(|epoch| epoch.window.accept(number.sequence)) {
             self.discarded.replayed += 1;
-            *heard = Some(Heard { path, len, number, is_copy: true, is_newest: false });
+            *heard = Some(ReceivedRecord { path, len, number, is_copy: true, is_newest: false });
             return Ok(Received::Nothing);
         }
         (self.heard_at, self.silent_before, self.is_newly_authentic) = (self.now, 0, true);
@@ -710,7 +710,7 @@ impl Receiver {
         if is_newest {
             self.newest = number;
         }
-        *heard = Some(Heard { path, len, number, is_copy: false, is_newest });
+        *heard = Some(ReceivedRecord { path, len, number, is_copy: false, is_newest });
         // RFC 8446 §5.4, §5.2: the peer has protected these records, so they are not damaged but wrong.
         if plaintext.len() > MAX_PLAINTEXT + usize::from(shown.is_none()) {
             return Err(PeerMisbehaved::RecordOverflow.into());
