@@ -57,7 +57,7 @@ fn a_challenge_that_was_not_sent_does_not_count() {
 fn a_dead_uplink_is_noticed_although_the_server_sends() {
     let mut homes = Homes::new(ProtocolVersion::DTLS1_3, Multihoming::linkable());
     homes.exchange();
-    homes.lines[0].is_deaf.store(true, Ordering::Relaxed);
+    homes.lines[0].drops_outgoing.store(true, Ordering::Relaxed);
     let mut sent = 0;
     while homes.client().path().local == Local(0) {
         assert!(sent < 50, "nothing noticed");

@@ -37,7 +37,7 @@ const SERVER: SocketAddr = SocketAddr::new(ip(0, 1), PORT);
 struct Line {
     /// It loses everything, or all that the host sends.
     is_cut: AtomicBool,
-    is_deaf: AtomicBool,
+    drops_outgoing: AtomicBool,
     /// An additional delay, in milliseconds.
     lag: AtomicU64,
 }
@@ -48,9 +48,9 @@ impl Line {
         [true, false].map(|is_up| {
             let line = Arc::clone(self);
             let link = move |_: Duration, datagram: Vec<u8>| {
-                let is_deaf = is_up && line.is_deaf.load(Ordering::Relaxed);
+                let drops_outgoing = is_up && line.drops_outgoing.load(Ordering::Relaxed);
                 let lag = Duration::from_millis(line.lag.load(Ordering::Relaxed));
-                let is_lost = is_deaf || line.is_cut.load(Ordering::Relaxed);
+                let is_lost = drops_outgoing || line.is_cut.load(Ordering::Relaxed);
                 if is_lost { vec![] } else { vec![(delay + lag, datagram)] }
             };
             Box::new(link) as Box<dyn Link>

@@ -15,7 +15,7 @@
 use alloc::vec::Vec;
 use core::time::Duration;
 
-use super::receive::Heard;
+use super::receive::ReceivedRecord;
 use super::routability::{CHALLENGES, Cookie};
 use super::seldom::Seldom;
 use super::{Datagram, MAX_AMPLIFICATION};
@@ -121,7 +121,7 @@ impl Others {
         &mut self,
         now: Instant,
         newest: RecordNumber,
-        heard: &Heard,
+        heard: &ReceivedRecord,
         is_counted: bool,
         wait: Duration,
     ) {
@@ -206,7 +206,7 @@ impl Others {
 
 impl Datagram {
     /// Takes note of a further copy of a record.
-    pub(super) fn heard_copy(&mut self, heard: &Heard) -> Result<(), Error> {
+    pub(super) fn heard_copy(&mut self, heard: &ReceivedRecord) -> Result<(), Error> {
         self.heard_over(heard);
         if !self.complete || !self.paths.are_checked() || !self.sender.has_room_for_answers() {
             return Ok(());

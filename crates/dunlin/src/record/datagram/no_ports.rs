@@ -7,7 +7,7 @@
     reason = "the interface of ports.rs without its content"
 )]
 
-use super::receive::Heard;
+use super::receive::ReceivedRecord;
 use super::{Datagram, Side};
 use crate::address::{Local, Path};
 use crate::error::{Error, PeerMisbehaved};
@@ -92,7 +92,7 @@ impl Datagram {
         Err(PeerMisbehaved::UnexpectedRecord(What::Record(ContentType::ASSOCIATION_PORT)).into())
     }
 
-    pub(super) const fn heard_at_port(&mut self, _heard: &Heard) -> bool {
+    pub(super) const fn heard_at_port(&mut self, _heard: &ReceivedRecord) -> bool {
         false
     }
 }

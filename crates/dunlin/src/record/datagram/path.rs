@@ -13,7 +13,7 @@ use alloc::vec::Vec;
 use core::time::Duration;
 
 use super::copies::Others;
-use super::receive::Heard;
+use super::receive::ReceivedRecord;
 use super::routability::{CHALLENGES, Cookie, PathMessage};
 use super::{Datagram, MAX_AMPLIFICATION};
 use crate::address::{Local, Path};
@@ -366,7 +366,7 @@ impl Paths {
     }
 
     /// Takes note of an authentic record, or a copy of one. `newest` is the highest number of one.
-    pub(super) fn note(&mut self, now: Instant, newest: RecordNumber, heard: &Heard) {
+    pub(super) fn note(&mut self, now: Instant, newest: RecordNumber, heard: &ReceivedRecord) {
         let is_counted = self.budget_of_check(heard.path).is_some();
         let wait = self.migration.timeout;
         self.others.heard(now, newest, heard, is_counted, wait);
@@ -374,7 +374,7 @@ impl Paths {
 
     /// Takes note of a further copy of a record. Returns a challenge, of `len` bytes, to send over another
     /// path that the client uses.
-    pub(super) fn copied(&mut self, heard: &Heard, len: usize) -> Result<Challenge, Error> {
+    pub(super) fn copied(&mut self, heard: &ReceivedRecord, len: usize) -> Result<Challenge, Error> {
         if self.side == Side::Client || !self.may_check() || !self.others.is_recent(heard.number) {
             return Ok(None);
         }
@@ -435,7 +435,7 @@ impl Check {
 
 impl Datagram {
     /// Takes note of the path of an authentic record.
-    pub(super) fn follow(&mut self, heard: &Heard) -> Result<(), Error> {
+    pub(super) fn follow(&mut self, heard: &ReceivedRecord) -> Result<(), Error> {
         self.paths.note(self.now, self.receiver.newest(), heard);
         if heard.is_copy {
             return self.heard_copy(heard);

@@ -15,7 +15,7 @@
 use core::net::SocketAddr;
 use core::time::Duration;
 
-use super::receive::Heard;
+use super::receive::ReceivedRecord;
 use super::{Datagram, Emitter, Side};
 use crate::address::{Local, Path};
 use crate::error::{Error, PeerMisbehaved};
@@ -407,7 +407,7 @@ impl Datagram {
         Ok(())
     }
 
-    /// Handles a record about the port, which came over `path`. `is_newest` as in [`Heard`].
+    /// Handles a record about the port, which came over `path`. `is_newest` as in [`ReceivedRecord`].
     pub(super) fn about_port(&mut self, path: Path, is_newest: bool, content: &[u8]) -> Result<(), Error> {
         // Only a peer that has agreed to another port sends such records.
         if !self.ports.takes_records() {
@@ -461,7 +461,7 @@ impl Datagram {
 
     /// Takes note of the path of an authentic record, as far as the association's port is concerned. Returns
     /// whether that is all it says about paths.
-    pub(super) fn heard_at_port(&mut self, heard: &Heard) -> bool {
+    pub(super) fn heard_at_port(&mut self, heard: &ReceivedRecord) -> bool {
         let present = self.paths.present();
         match &mut self.ports.state {
             State::Own { port, has_arrived, left, .. } => {

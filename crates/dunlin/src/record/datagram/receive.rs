@@ -1,6 +1,5 @@
 //! The receiver cuts datagrams into records, opens them with their epoch's keys, and dispatches the content.
 
-use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use core::ops::Range;
 use core::time::Duration;
@@ -21,30 +20,15 @@ use crate::time::Instant;
 use crate::transport::Epoch;
 use crate::wire::{AlertDescription, AlertLevel, ContentType, HandshakeType, MAX_PLAINTEXT, What};
 
+mod acks;
 mod freeze;
+mod queues;
 
-/// The most bytes of unopened records while a question is open: a large flight. The peer repeats the rest.
-const MAX_WAITING: usize = 64 * 1024;
-/// The same in records, since each costs more than its bytes.
-const MAX_WAITING_RECORDS: usize = 512;
+use acks::Acks;
+use queues::{Unopened, Unread};
+
 /// The largest sequence number of an unprotected record with messages: far more than any handshake sends.
 const MAX_PLAIN_SEQUENCE: u64 = 1 << 32;
-/// The most unread application data, in bytes. As in a UDP socket, further data is lost.
-const MAX_UNREAD: usize = 64 * 1024;
-/// The most unread records of application data.
-const MAX_UNREAD_RECORDS: usize = 256;
-/// The most records to acknowledge: a long flight in the smallest datagrams. The receiver forgets the oldest
-/// beyond them, and acknowledges these when the peer retransmits them.
-const MAX_ACKNOWLEDGED: usize = 256;
-
-/// The most records that wait for the delivery of their messages before this side acknowledges them: as many
-/// as the reassembler keeps messages. The peer retransmits what exceeds the limit, and gets its ACK then.
-const MAX_UNDELIVERED: usize = 16;
-
-/// The most records, and their most bytes, that arrived before the keys of their epoch and wait for these.
-const MAX_EARLY_RECORDS: usize = 16;
-const MAX_EARLY: usize = 16 * 1024;
-
 /// How long the keys of the previous epoch stay after a change of keys, or after the last record under them:
 /// twice the maximum segment lifetime of TCP (RFC 9147 §4.2.1, §5.8.1). A server so long acknowledges
 /// repetitions of the client's last flight.
@@ -68,7 +52,7 @@ pub(super) enum Received {
     Ack(u64, Vec<RecordNumber>),
     /// A message about a path, over which it came in a record of this many bytes.
     Path(Path, usize, PathMessage),
-    /// The path of a record about the port, whether it is the newest ([`Heard`]), and its content.
+    /// The path of a record about the port, whether it is the newest ([`ReceivedRecord`]), and its content.
     Port(Path, bool, Vec<u8>),
     /// Fragments of messages in an authentic record, which [`Receiver::next_record`] takes.
     Messages(RecordNumber, Vec<u8>),
@@ -80,7 +64,7 @@ pub(super) enum Received {
 }
 
 /// An authentic record.
-pub(super) struct Heard {
+pub(super) struct ReceivedRecord {
     /// The path over which it came.
     pub(super) path: Path,
     /// The length of the record, in bytes.
@@ -92,15 +76,27 @@ pub(super) struct Heard {
     pub(super) is_newest: bool,
 }
 
+/// When the latest datagram arrived, and the latest authentic record.
+#[derive(Clone, Copy, Default)]
+struct Times {
+    now: Instant,
+    heard_at: Instant,
+    /// The seconds without authentic records before `heard_at`, if that is the time of a thaw; else zero.
+    silent_before: u32,
+}
+
+impl Times {
+    /// An authentic record has arrived in the latest datagram.
+    const fn heard(&mut self) {
+        (self.heard_at, self.silent_before) = (self.now, 0);
+    }
+}
+
 pub(crate) struct Receiver {
     protocol: Protocol,
     /// This side's connection IDs. Protected records carry one of them.
     pub(super) ids: OwnIds,
-    /// Records that the receiver has not opened yet, and the paths over which they came.
-    records: VecDeque<(Path, Vec<u8>)>,
-    waiting: usize,
-    /// Records of the next epoch, which arrived before its keys.
-    early: Vec<(Path, Vec<u8>)>,
+    unopened: Unopened,
     /// The highest number of an authentic record about something else than paths.
     newest: RecordNumber,
     /// Whether both sides take part in return routability checks.
@@ -116,20 +112,10 @@ pub(crate) struct Receiver {
     epochs: Vec<ReadEpoch>,
     /// When the keys of the previous epoch expire; `None` until the next datagram arrives.
     expiry: Option<Instant>,
-    /// When the latest datagram arrived, and the latest authentic record.
-    now: Instant,
-    heard_at: Instant,
-    /// The seconds without authentic records before `heard_at`, if that is the time of a thaw; else zero.
-    silent_before: u32,
+    times: Times,
     messages: Reassembler,
-    /// Records with handshake messages since this side's last flight, which acknowledged all earlier ones.
-    to_acknowledge: Vec<RecordNumber>,
-    /// Whether `to_acknowledge` has numbers that no ACK had yet.
-    owes_ack: bool,
-    /// Records since the handshake with an incomplete or early message: its number, and the record's.
-    undelivered: Vec<(usize, RecordNumber)>,
-    data: VecDeque<Vec<u8>>,
-    unread: usize,
+    acks: Acks,
+    unread: Unread,
     content_limit: usize,
     /// The record with the peer's close_notify.
     closed_by: Option<RecordNumber>,
@@ -146,9 +132,7 @@ impl Receiver {
         Self {
             protocol: Protocol::Dtls13,
             ids: OwnIds::default(),
-            records: VecDeque::new(),
-            waiting: 0,
-            early: Vec::new(),
+            unopened: Unopened::default(),
             newest: RecordNumber { epoch: 0, sequence: 0 },
             are_paths_checked: false,
             forgets: false,
@@ -156,15 +140,10 @@ impl Receiver {
             plain_alert: None,
             epochs: Vec::new(),
             expiry: None,
-            now: Instant::default(),
-            heard_at: Instant::default(),
-            silent_before: 0,
+            times: Times::default(),
             messages: Reassembler::default(),
-            to_acknowledge: Vec::new(),
-            owes_ack: false,
-            undelivered: Vec::new(),
-            data: VecDeque::new(),
-            unread: 0,
+            acks: Acks::default(),
+            unread: Unread::default(),
             content_limit: MAX_PLAINTEXT,
             closed_by: None,
             is_authentic: false,
@@ -187,8 +166,7 @@ impl Receiver {
             are_paths_checked: self.are_paths_checked,
             plain_sequence: self.plain_sequence,
             plain_alert: self.plain_alert,
-            now: self.now,
-            heard_at: self.heard_at,
+            times: Times { silent_before: 0, ..self.times },
             messages: self.messages.clone(),
             content_limit: self.content_limit,
             discarded: self.discarded,
@@ -207,19 +185,12 @@ impl Receiver {
                 return;
             };
             rest = others;
-            if self.waiting + record.len() > MAX_WAITING || self.records.len() >= MAX_WAITING_RECORDS {
-                self.discarded.overflow += 1;
-                continue;
-            }
-            self.waiting += record.len();
-            self.records.push_back((path, record.to_vec()));
+            self.discarded.overflow += u64::from(!self.unopened.push(path, record));
         }
     }
 
     pub(super) fn discard_input(&mut self) {
-        self.records = VecDeque::new();
-        self.early = Vec::new();
-        self.waiting = 0;
+        self.unopened = Unopened::default();
     }
 
     pub(super) const fn protocol(&self) -> Protocol {
@@ -248,12 +219,7 @@ impl Receiver {
 
     /// The data of the next record.
     pub(crate) fn read(&mut self) -> Option<Vec<u8>> {
-        let data = self.data.pop_front()?;
-        self.unread -= data.len();
-        if self.data.is_empty() {
-            self.data = VecDeque::new();
-        }
-        Some(data)
+        self.unread.pop()
     }
 
     pub(super) const fn limit(&mut self, content: usize) {
@@ -288,10 +254,7 @@ impl Receiver {
             forged: 0,
             has_asked: false,
         });
-        for (path, record) in core::mem::take(&mut self.early).into_iter().rev() {
-            self.waiting += record.len();
-            self.records.push_front((path, record));
-        }
+        self.unopened.take_early();
         Ok(())
     }
 
@@ -299,17 +262,14 @@ impl Receiver {
     /// the peer contains. After the handshake the peer uses new keys only when this side has acknowledged
     /// them (RFC 9147 §8), so such a record is not from the peer.
     fn keep_early(&mut self, path: Path, record: Vec<u8>) {
-        let kept: usize = self.early.iter().map(|(_, record)| record.len()).sum();
         let is_wanted = !self.protocol.has_data(self.present());
-        match is_wanted && self.early.len() < MAX_EARLY_RECORDS && kept + record.len() <= MAX_EARLY {
-            true => self.early.push((path, record)),
-            false => self.discarded.no_keys += 1,
-        }
+        let is_kept = is_wanted && self.unopened.push_early(path, record);
+        self.discarded.no_keys += u64::from(!is_kept);
     }
 
     /// Whether every message of the peer was delivered, or did not arrive at all.
     pub(super) fn is_settled(&self) -> bool {
-        self.messages.is_empty() && self.undelivered.is_empty()
+        self.messages.is_empty() && self.acks.are_all_delivered()
     }
 
     /// Drops records and whole messages that have not been processed.
@@ -322,7 +282,7 @@ impl Receiver {
     /// so it sends them again when it is back (RFC 9147 §7), except to a patient connection.
     pub(super) fn drop_parts(&mut self) {
         self.messages.clear();
-        self.undelivered = Vec::new();
+        self.acks.drop_undelivered();
     }
 
     /// Drops all keys.
@@ -347,7 +307,7 @@ impl Receiver {
         })?;
         // The peer has something else to say than what it seemed to say.
         self.plain_alert = None;
-        self.note_delivered();
+        self.acks.note_delivered(self.messages.next_number());
         Some(message)
     }
 
@@ -358,7 +318,7 @@ impl Receiver {
 
     /// Whether a record with messages waits for its ACK; with `again`, even if an ACK had its number before.
     pub(super) const fn owes_ack(&self, again: bool) -> bool {
-        self.owes_ack || again && !self.to_acknowledge.is_empty()
+        self.acks.are_owed(again)
     }
 
     /// Whether the present keys have met half of the tolerable forged records. `true` only once an epoch.
@@ -376,15 +336,12 @@ impl Receiver {
 
     /// The numbers of the records to acknowledge, in increasing order (RFC 9147 §7).
     pub(super) fn owed_acks(&mut self) -> &[RecordNumber] {
-        self.owes_ack = false;
-        self.to_acknowledge.sort_unstable();
-        &self.to_acknowledge
+        self.acks.owed()
     }
 
     /// Takes these numbers out.
     pub(super) fn take_to_acknowledge(&mut self) -> Vec<RecordNumber> {
-        self.owed_acks();
-        core::mem::take(&mut self.to_acknowledge)
+        self.acks.take()
     }
 
     /// The content of the next record; `None` if there are no more records. If it is authentic, `heard` says
@@ -392,16 +349,11 @@ impl Receiver {
     /// `acks_parts` whether it acknowledges parts of messages then.
     pub(super) fn next_record(
         &mut self,
-        heard: &mut Option<Heard>,
+        heard: &mut Option<ReceivedRecord>,
         established: Option<&dyn Fn(HandshakeType) -> Reading>,
         acks_parts: bool,
     ) -> Result<Option<Received>, Error> {
-        let Some((path, record)) = self.records.pop_front() else { return Ok(None) };
-        self.waiting -= record.len();
-        if self.records.is_empty() {
-            // An idle connection keeps no memory for its queues.
-            self.records = VecDeque::new();
-        }
+        let Some((path, record)) = self.unopened.pop() else { return Ok(None) };
         let is_tls12 = self.protocol.changes_cipher_spec();
         let received = match header12::Header::read(&record, self.ids.len()) {
             Some(header) if !header12::Header::begins_with(header.typ.0) => match is_tls12 {
@@ -424,7 +376,7 @@ impl Receiver {
         let terms = Terms { origin: Origin::Peer, is_present, established };
         let taken = self.messages.insert(&content, terms)?;
         if self.protocol.has_acks() {
-            self.note(if acks_parts && taken != Taken::NotAll { Taken::All } else { taken }, number);
+            self.acks.note(if acks_parts && taken != Taken::NotAll { Taken::All } else { taken }, number);
         } else if self.messages.take_repeated() {
             return Ok(Some(Received::Repeated));
         }
@@ -472,7 +424,7 @@ impl Receiver {
                 Err(e) if self.is_unforgeable => return Err(e),
                 Err(_) => return Ok(if is_present { self.malformed() } else { self.misplaced() }),
                 Ok(taken) if self.is_unforgeable => {
-                    self.note(taken, RecordNumber { epoch: 0, sequence: header.sequence });
+                    self.acks.note(taken, RecordNumber { epoch: 0, sequence: header.sequence });
                 }
                 Ok(_) => {}
             }
@@ -482,27 +434,6 @@ impl Receiver {
             self.plain_sequence = header.sequence;
         }
         Ok(Received::Nothing)
-    }
-
-    /// Notes the number of a record with messages, if all of it was taken, for the next ACK or a later one.
-    fn note(&mut self, taken: Taken, number: RecordNumber) {
-        match taken {
-            Taken::All => {
-                push_newest(&mut self.to_acknowledge, MAX_ACKNOWLEDGED, number);
-                self.owes_ack = true;
-            }
-            Taken::Until(message) => push_newest(&mut self.undelivered, MAX_UNDELIVERED, (message, number)),
-            Taken::NotAll => {}
-        }
-    }
-
-    /// Notes the records whose messages were all delivered for the next ACK.
-    fn note_delivered(&mut self) {
-        let next = self.messages.next_number();
-        let records = core::mem::take(&mut self.undelivered).into_iter();
-        let (delivered, rest): (Vec<_>, Vec<_>) = records.partition(|(message, _)| *message < next);
-        self.undelivered = rest;
-        delivered.into_iter().for_each(|(_, number)| self.note(Taken::All, number));
     }
 
     pub(super) const fn is_unforgeable(&self) -> bool {
@@ -516,13 +447,13 @@ impl Receiver {
 
     /// A datagram arrives now.
     pub(super) fn arrive(&mut self, now: Instant) {
-        self.now = now;
+        self.times.now = now;
         self.expire_keys(now);
     }
 
     /// The time of the latest authentic record or of the thaw, and how long before that none had arrived.
     pub(super) fn heard_at(&self) -> (Instant, Duration) {
-        (self.heard_at, Duration::from_secs(self.silent_before.into()))
+        (self.times.heard_at, Duration::from_secs(self.times.silent_before.into()))
     }
 
     /// Begins to look for the next authentic record that is not a copy.
@@ -558,12 +489,12 @@ impl Receiver {
     /// When the keys of the previous epoch are too old; `None` without any that may expire.
     pub(super) fn keys_expiry(&self) -> Option<Instant> {
         let may_expire = self.may_expire_keys();
-        may_expire.then(|| self.expiry.unwrap_or(self.now + KEEP_PREVIOUS_KEYS))
+        may_expire.then(|| self.expiry.unwrap_or(self.times.now + KEEP_PREVIOUS_KEYS))
     }
 
     /// Drops the keys of the previous epoch when they are too old.
     pub(super) fn expire_keys(&mut self, now: Instant) {
-        if self.may_expire_keys() && now >= *self.expiry.get_or_insert(self.now + KEEP_PREVIOUS_KEYS) {
+        if self.may_expire_keys() && now >= *self.expiry.get_or_insert(self.times.now + KEEP_PREVIOUS_KEYS) {
             self.epochs.remove(0);
             self.epochs.shrink_to_fit();
             self.expiry = None;
@@ -591,7 +522,7 @@ impl Receiver {
         header: &header12::Header,
         path: Path,
         mut record: Vec<u8>,
-        heard: &mut Option<Heard>,
+        heard: &mut Option<ReceivedRecord>,
     ) -> Result<Received, Error> {
         // RFC 9146 §3: with a connection ID, every protected record has this type, and this side's ID.
         let has_id = header.typ == ContentType::TLS12_CID;
@@ -621,7 +552,7 @@ impl Receiver {
         &mut self,
         path: Path,
         mut record: Vec<u8>,
-        heard: &mut Option<Heard>,
+        heard: &mut Option<ReceivedRecord>,
     ) -> Result<Received, Error> {
         let Some(header) = header13::Header::read(&record, self.ids.len()) else {
             return Ok(self.malformed());
@@ -676,7 +607,7 @@ impl Receiver {
         shown: Option<ContentType>,
         (path, mut record): (Path, Vec<u8>),
         plaintext: Range<usize>,
-        heard: &mut Option<Heard>,
+        heard: &mut Option<ReceivedRecord>,
     ) -> Result<Received, Error> {
         self.is_authentic = true;
         let len = record.len();
@@ -684,13 +615,14 @@ impl Receiver {
         // RFC 9147 §4.5.1: check for replay only after decryption: timing must not reveal the number.
         if !epoch.is_some_and(|epoch| epoch.window.accept(number.sequence)) {
             self.discarded.replayed += 1;
-            *heard = Some(Heard { path, len, number, is_copy: true, is_newest: false });
+            *heard = Some(ReceivedRecord { path, len, number, is_copy: true, is_newest: false });
             return Ok(Received::Nothing);
         }
-        (self.heard_at, self.silent_before, self.is_newly_authentic) = (self.now, 0, true);
+        self.is_newly_authentic = true;
+        self.times.heard();
         if number.epoch < self.present() {
             // The peer still uses the previous keys, perhaps because the ACK of its last flight was lost.
-            self.expiry = Some(self.now + KEEP_PREVIOUS_KEYS);
+            self.expiry = Some(self.times.now + KEEP_PREVIOUS_KEYS);
         }
         // RFC 9147 §5.10: data after close_notify "MUST be ignored". Earlier records may arrive after it.
         if self.closed_by.is_some_and(|closed| number > closed) {
@@ -710,7 +642,7 @@ impl Receiver {
         if is_newest {
             self.newest = number;
         }
-        *heard = Some(Heard { path, len, number, is_copy: false, is_newest });
+        *heard = Some(ReceivedRecord { path, len, number, is_copy: false, is_newest });
         // RFC 8446 §5.4, §5.2: the peer has protected these records, so they are not damaged but wrong.
         if plaintext.len() > MAX_PLAINTEXT + usize::from(shown.is_none()) {
             return Err(PeerMisbehaved::RecordOverflow.into());
@@ -766,12 +698,7 @@ impl Receiver {
                 Ok(Received::Port(path, number == self.newest, content))
             }
             ContentType::APPLICATION_DATA if self.protocol.has_data(number.epoch) => {
-                if self.unread + content.len() > MAX_UNREAD || self.data.len() >= MAX_UNREAD_RECORDS {
-                    self.discarded.overflow += 1;
-                } else {
-                    self.unread += content.len();
-                    self.data.push_back(content);
-                }
+                self.discarded.overflow += u64::from(!self.unread.push(content));
                 Ok(Received::Data)
             }
             _ => Err(PeerMisbehaved::UnexpectedRecord(What::Record(typ)).into()),
@@ -789,12 +716,4 @@ fn acknowledgement(number: RecordNumber, content: &[u8]) -> Result<Received, Err
         return Err(PeerMisbehaved::IllegalParameter(What::RecordNumbers).into());
     }
     Ok(Received::Ack(number.epoch, numbers))
-}
-
-/// Adds an item, and drops the first one if there are `most`.
-fn push_newest<T>(items: &mut Vec<T>, most: usize, item: T) {
-    if items.len() >= most {
-        items.remove(0);
-    }
-    items.push(item);
 }

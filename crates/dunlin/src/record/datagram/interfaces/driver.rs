@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 
 use super::super::Datagram;
-use super::super::receive::Heard;
+use super::super::receive::ReceivedRecord;
 use super::super::routability::{CHALLENGES, Cookie, PathMessage};
 use super::{Interface, MAX_IDLE_ASKS, Probe, SPARE_IDS, Standing};
 use crate::address::{Local, Path, PathChange};
@@ -108,7 +108,7 @@ impl Datagram {
     }
 
     /// Takes note of the interface over which an authentic record came.
-    pub(in crate::record::datagram) fn heard_over(&mut self, heard: &Heard) {
+    pub(in crate::record::datagram) fn heard_over(&mut self, heard: &ReceivedRecord) {
         let is_checked = self.paths.are_checked();
         let (now, present) = (self.now, self.paths.present().local);
         if let Some(interfaces) = self.interfaces.as_mut().filter(|_| heard.path.local == present) {

@@ -18,7 +18,7 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use core::time::Duration;
 
-use super::receive::Heard;
+use super::receive::ReceivedRecord;
 use super::routability::Cookie;
 use crate::address::{Local, PathChange};
 use crate::flight::RecordNumber;
@@ -321,7 +321,7 @@ impl Interfaces {
     }
 
     /// An authentic record has come over the present interface. `is_checked`: probes tell its validity.
-    fn heard(&mut self, now: Instant, heard: &Heard, is_checked: bool) {
+    fn heard(&mut self, now: Instant, heard: &ReceivedRecord, is_checked: bool) {
         let is_copied = self.sends_copies_over(heard.path.local);
         let Some(interface) = self.interface(heard.path.local) else { return };
         // The server may send copies, too, of which the first came over another interface. Each counts once.

@@ -6,7 +6,7 @@ use super::super::connection_id::OwnIds;
 use super::super::epoch::{EpochKey, Kind};
 use super::super::freeze::{check_epoch, read_number, write_number};
 use super::super::replay::ReplayWindow;
-use super::{ReadEpoch, Receiver};
+use super::{ReadEpoch, Receiver, Times};
 use crate::error::Error;
 use crate::flight::reassemble::Reassembler;
 use crate::protocol::Protocol;
@@ -43,8 +43,8 @@ impl Receiver {
         kind: Kind,
         (now, silent_before): (Instant, Duration),
     ) -> Result<(), Error> {
-        (self.now, self.heard_at) = (now, now);
-        self.silent_before = u32::try_from(silent_before.as_secs()).unwrap_or(u32::MAX);
+        let silent_before = u32::try_from(silent_before.as_secs()).unwrap_or(u32::MAX);
+        self.times = Times { now, heard_at: now, silent_before };
         self.protocol = protocol;
         self.ids = OwnIds::thaw(r, issuer)?;
         self.epochs.reserve_exact(1);
