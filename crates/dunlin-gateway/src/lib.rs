@@ -1,5 +1,5 @@
-//! A proxy that ends TLS and DTLS in front of existing servers: MQTT brokers, CoAP servers, and others over
-//! TCP and UDP.
+//! A proxy that terminates TLS and DTLS in front of existing servers: MQTT brokers, CoAP servers, and others
+//! over TCP and UDP.
 //!
 //! A [`Gateway`] runs a [`Config`], which comes from TOML files (docs/gateway.md). The crate has no protocol
 //! logic of its own: the handshakes are the engine's, driven by `dunlin-tokio`.
