@@ -72,8 +72,8 @@ impl Context {
         places.entry(listener.to_owned()).or_default().clone()
     }
 
-    /// Accepts the next client of a listener over TCP. `None` in the phase `until`, or once `removed` is true.
-    /// `name` is the listener's. Without open files, a handshake gives way, and the listener pauses.
+    /// Accepts the next client of a listener over TCP. `None` in the phase `until`, or once `removed` is
+    /// true. `name` is the listener's. Without open files, a handshake gives way, and the listener pauses.
     pub(crate) async fn accept(
         &self,
         places: &Places,
@@ -121,6 +121,7 @@ pub(crate) struct Listening {
     pub(crate) address: SocketAddr,
     /// The most simultaneous connections.
     pub(crate) max_connections: usize,
+    /// The policy that chooses the profiles of its clients.
     pub(crate) policy: Option<Arc<PolicyFile>>,
 }
 

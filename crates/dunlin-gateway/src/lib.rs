@@ -1,5 +1,5 @@
-//! A proxy that ends TLS and DTLS in front of existing servers: MQTT brokers, CoAP servers, and others over
-//! TCP and UDP.
+//! A proxy that terminates TLS and DTLS in front of existing servers: MQTT brokers, CoAP servers, and others
+//! over TCP and UDP.
 //!
 //! A [`Gateway`] runs a [`Config`], which comes from TOML files (docs/gateway.md). The crate has no protocol
 //! logic of its own: the handshakes are the engine's, driven by `dunlin-tokio`.
@@ -8,13 +8,13 @@
 //!
 //! <!-- layers -->
 //! ```text
-//! row  modules                          what they contain
-//! 7    gateway tunnel                 | start, reload and stop; the device side, with clients that know no TLS
+//! row  modules                        what they contain
+//! 7    gateway tunnel                 | start, reload and stop; the device side, whose clients know no TLS
 //! 6    redirect                       | plain HTTP, from which clients are sent on to HTTPS
 //! 6    renewal                        | renewals of certificates by ACME
 //! 6    cluster                        | the state that several gateways share through Redis
 //! 5    listener                       | sockets that accept clients
-//! 4    service                        | listeners that a reload replaces: for gateways and tunnels
+//! 4    service                        | listeners that a reload replaces, of gateways and tunnels
 //! 4    tls policy_configs             | the engine's configurations of a listener: by route, or by policy
 //! 4    admin status http              | `/metrics` and `/status`; listeners for plain HTTP
 //! 3    builder                        | the parts of these configurations, from files and stores
@@ -24,16 +24,16 @@
 //! 2    memory shared_clients          | a policy's file, and the memory of its clients
 //! 2    learned                        | knowledge from issuers, registries and peers
 //! 1    acme                           | orders of certificates, and answers to challenges
-//! 1    nodes                          | gateways with the same clients, which pass datagrams on to each other
+//! 1    nodes                          | gateways with the same clients, which pass datagrams on
 //! 1    proxy heard                    | the forwarding of clients' data, a module for each protocol
 //! 1    metrics                        | counters
-//! 1    known frozen                   | files of what has ended for ever, and of associations that survive a restart
-//! 1    route redirected               | the route of a client; clients that were redirected and have not come yet
-//! 0    config document files          | TOML files, read key by key, with all faults at once; files that they name
+//! 1    known frozen                   | files of permanent knowledge, and of frozen associations
+//! 1    route redirected               | the route of a client; redirected clients that have not come yet
+//! 0    config document files          | TOML files, read key by key, with all faults; files that they name
 //! 0    policy                         | which profile a client gets, and why
-//! 0    identity proxy_protocol target | how backends learn who the client is; targets of HTTP requests
-//! 0    https                          | the TLS of HTTPS, for registries, did:web and ACME
-//! 0    life sockets throttle          | phases; sockets of a service manager; log lines that clients cause
+//! 0    identity proxy_protocol        | how backends learn who the client is
+//! 0    https target                   | HTTPS for registries, did:web and ACME; targets of HTTP requests
+//! 0    life sockets throttle          | phases and tasks; a service manager's sockets; lines of the log
 //! 0    clock dashboard                | the time in seconds; a page that shows metrics and status
 //! ```
 //! <!-- end of layers -->

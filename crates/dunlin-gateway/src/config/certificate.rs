@@ -88,7 +88,7 @@ pub(crate) fn check_names<'a>(
             section.fault(place.fault(what, "leave name out, or add the key policy to the listener"));
         }
         if let Some(first) = known.insert(name, place) {
-            let what = format!("the name {name:?} is also that of {first}");
+            let what = format!("duplicate name {name:?}, first used at {first}");
             section.fault(place.fault(what, "give each certificate a name of its own"));
         }
     }

@@ -133,9 +133,9 @@ impl ListenerConfig {
 
     fn redirects_without_policy(&self) -> Option<Fault> {
         let redirect = self.redirect.as_ref()?;
-        let what = "a redirection is a hint for the policy of a listener with transport = \"tls\"";
+        let what = "redirect needs a policy and transport = \"tls\"";
         (self.policy.is_none() || self.transport == TransportKind::Dtls)
-            .then(|| redirect.place.fault(what, "add the key policy, or leave this table out"))
+            .then(|| redirect.place.fault(what, "add the missing one, or leave this table out"))
     }
 
     fn has_did_without_13(&self) -> Option<Fault> {
@@ -176,7 +176,7 @@ impl ListenerConfig {
             return None;
         }
         let place = self.routes.iter().find_map(|route| route.access.by_identity())?;
-        let what = "this entry admits nobody, because clients of this listener prove no identity";
+        let what = "this entry admits no client, because clients of this listener prove no identity";
         Some(place.fault(what, "add ca, raw_keys, vc_issuers or psk to [listener.clients]"))
     }
 

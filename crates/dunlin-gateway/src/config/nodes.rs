@@ -56,7 +56,7 @@ impl NodesConfig {
             let place = table.place().clone();
             let Some(node) = node(table) else { continue };
             if let Some(first) = numbers.insert(node.number, place.clone()) {
-                let what = format!("the number {} is also that of {first}", node.number);
+                let what = format!("duplicate number {}, first used at {first}", node.number);
                 faults.borrow_mut().push(place.fault(what, "give each gateway a number of its own"));
             }
             nodes.push((node, place));

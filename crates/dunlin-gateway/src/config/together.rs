@@ -35,7 +35,7 @@ pub(super) fn check_together(
         let mut names = HashMap::new();
         for route in &listener.routes {
             if let Some(first) = names.insert(&route.name, &route.place) {
-                let what = format!("the name {:?} is also that of {first}", route.name);
+                let what = format!("duplicate name {:?}, first used at {first}", route.name);
                 faults.borrow_mut().push(route.place.fault(what, "give each route a name of its own"));
             }
         }
@@ -61,7 +61,7 @@ pub(crate) fn check_unique<'a>(
     for (address, is_datagram, name, table) in listeners {
         check_address(address, is_datagram, &mut addresses, faults);
         if let Some(first) = names.insert(name, table) {
-            let what = format!("the name {name:?} is also that of {first}");
+            let what = format!("duplicate name {name:?}, first used at {first}");
             faults.borrow_mut().push(table.fault(what, "give each listener a name of its own"));
         }
     }

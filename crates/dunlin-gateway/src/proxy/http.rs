@@ -121,7 +121,9 @@ pub(crate) enum Fault {
     TooLong(#[source] hyper::Error),
     #[error("the server behind the gateway answered in a transfer coding besides chunked")]
     Coding,
-    #[error("the server behind the gateway switched to another protocol without need")]
+    #[error(
+        "the server behind the gateway answered 101 without a request for it, or without Upgrade: websocket"
+    )]
     Switched,
     /// The client's fault.
     #[error("the content of the request is damaged, or breaks off")]

@@ -120,7 +120,7 @@ fn names_faulty_entries() {
         (
             "",
             "allow = [{ psk = \"a\" }]",
-            "gateway.toml:10: listener[0].route[0].allow[0]: this entry admits nobody",
+            "gateway.toml:10: listener[0].route[0].allow[0]: this entry admits no client",
         ),
         (
             "[listener.clients]\nca = \"root.pem\"\n[listener.cache]\nmode = \"compact\"\n",

@@ -95,7 +95,10 @@ fn refuses_listeners_that_share_an_address_or_a_name() {
     Config::parse(Path::new("gateway.toml"), &text).unwrap_or_else(|faults| panic!("{faults}"));
     let found = faults(&(listener("") + &route(1, "") + &listener("") + &route(2, "")));
     assert_eq!(found.len(), 1, "{found:#?}");
-    assert!(found[0].contains("the name \"test\" is also that of gateway.toml:1: listener[0]"), "{found:#?}");
+    assert!(
+        found[0].contains("duplicate name \"test\", first used at gateway.toml:1: listener[0]"),
+        "{found:#?}"
+    );
 }
 
 #[test]

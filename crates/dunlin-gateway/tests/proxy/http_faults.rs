@@ -138,7 +138,10 @@ async fn every_502_says_why_to_the_client_and_in_the_log() {
         (b"HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\n", "is not HTTP/1"),
         (long, "has more than 256 fields"),
         (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n", "coding besides chunked"),
-        (b"HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: h2c\r\n\r\n", "without need"),
+        (
+            b"HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: h2c\r\n\r\n",
+            "101 without a request for it",
+        ),
     ];
     for (answer, why) in answers {
         log.0.lock().unwrap().clear();

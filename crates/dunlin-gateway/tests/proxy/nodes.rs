@@ -348,7 +348,7 @@ async fn faults_of_nodes_name_their_place() {
         ),
         (
             "[nodes]\nown = 1\nkey = \"k\"\n[[nodes.node]]\nnumber = 1\naddress = \"127.0.0.1:1\"\n[[nodes.node]]\nnumber = 1\naddress = \"127.0.0.1:2\"\n",
-            "nodes.node[1]: the number 1 is also that of ",
+            "nodes.node[1]: duplicate number 1, first used at ",
         ),
     ] {
         let faults = told(text);

@@ -729,7 +729,7 @@ fn names_the_faults_of_a_policy_and_of_its_listener() {
     for says in [
         "listener[0].versions: the profiles of the policy say which versions are enabled",
         "listener[0].clients: the profiles of the policy say how clients authenticate",
-        "listener[0].certificate[1].name: the name \"strong\" is also that of ",
+        "listener[0].certificate[1].name: duplicate name \"strong\", first used at ",
     ] {
         assert!(found.contains(says), "{says}\n{found}");
     }

@@ -286,7 +286,10 @@ fn refuses_a_redirection_that_is_no_hint() {
         &(LISTENER.replace("policy = \"policy.toml\"\n", "") + &route(1, "")),
     );
     let found = found.unwrap_err().to_string();
-    assert!(found.contains("listener[0].redirect: a redirection is a hint for the policy"), "{found}");
+    assert!(
+        found.contains("listener[0].redirect: redirect needs a policy and transport = \"tls\""),
+        "{found}"
+    );
     let both = LISTENER.replace("names =", "ports = \"9000-9001\"\nnames =") + &route(1, "");
     let found = dunlin_gateway::Config::parse(&place.path("gateway.toml"), &both).unwrap_err().to_string();
     assert!(found.contains("listener[0].redirect: either one-time names or ports join"), "{found}");
