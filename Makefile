@@ -94,16 +94,16 @@ firmware: ## Run the firmware in QEMU and write its measurements to docs/firmwar
 
 deb: ## Make the Debian packages dunlin and dunlin-lab in target/deb
 	@tools/setup build
-	$(CARGO) build --release --locked -p dunlin-cli
-	$(CARGO) build --release --locked -p dunlin-lab
-	tools/deb target/release/dunlin target/deb
-	tools/deb target/release/dunlin-lab target/deb
+	$(CARGO) build --profile dist --locked -p dunlin-cli
+	$(CARGO) build --profile dist --locked -p dunlin-lab
+	tools/deb target/dist/dunlin target/deb
+	tools/deb target/dist/dunlin-lab target/deb
 
 image: ## Make a container image FROM scratch with a static binary (needs musl-tools, and docker or DOCKER=podman)
 	@command -v musl-gcc >/dev/null || { echo "make image: musl-gcc is missing: install musl-tools" >&2; exit 1; }
 	rustup target add x86_64-unknown-linux-musl
-	CARGO_PROFILE_RELEASE_STRIP=symbols CC_x86_64_unknown_linux_musl=musl-gcc $(CARGO) build --release --locked -p dunlin-cli --target x86_64-unknown-linux-musl
-	tar -c -C $(CURDIR)/target/x86_64-unknown-linux-musl/release dunlin -C $(CURDIR)/packaging Containerfile | \
+	CC_x86_64_unknown_linux_musl=musl-gcc $(CARGO) build --profile dist --locked -p dunlin-cli --target x86_64-unknown-linux-musl
+	tar -c -C $(CURDIR)/target/x86_64-unknown-linux-musl/dist dunlin -C $(CURDIR)/packaging Containerfile | \
 		$(DOCKER) build -t dunlin -f Containerfile -
 
 race: ## Compare with rustls and OpenSSL in memory: time, heap, instructions (docs/performance.md)
