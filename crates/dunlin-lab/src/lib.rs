@@ -5,6 +5,19 @@
 //! the packets of a device, and [`count`] counts their bytes by layer. [`experiment`] has the experiments,
 //! [`report`] the tables and pages of their results.
 //!
+//! A module imports from its own row or from rows below it (`tools/layers` checks that).
+//!
+//! <!-- layers -->
+//! ```text
+//! row  modules                what they contain
+//! 4    experiment           | the experiments
+//! 3    count                | bytes by layer
+//! 2    capture link         | packets of a device; a slow or lossy line
+//! 1    net report signals   | namespaces; results as tables and pages; the end of the program
+//! 0    error                | the errors of the lab
+//! ```
+//! <!-- end of layers -->
+//!
 //! This crate is not part of the protocol. Only the program `dunlin-lab` depends on it, and tests.
 
 pub mod capture;

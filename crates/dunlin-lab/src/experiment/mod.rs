@@ -23,7 +23,7 @@ pub use caching::measured;
 pub use policy::side_of_upload;
 
 use crate::Error;
-use crate::report::Row;
+use crate::report::{About, Row};
 
 /// An experiment.
 pub trait Experiment: Sync {
@@ -139,6 +139,12 @@ pub fn find(name: &str) -> Result<&'static dyn Experiment, Error> {
     found.copied().ok_or_else(|| {
         Error::new("experiment", format_args!("{name} does not exist"), "`dunlin-lab list` shows all")
     })
+}
+
+/// Returns the words about an experiment for its page, if the lab has it.
+pub fn words(name: &str) -> Option<About> {
+    let known = find(name).ok()?;
+    Some(About { subject: known.about(), paper: known.paper(), terms: known.terms() })
 }
 
 /// Shows progress on stderr: a bar on a terminal, otherwise occasional lines.

@@ -5,15 +5,25 @@ use serde_json::Value;
 
 use super::compare::{References, Rivals, Verdict, is_ours};
 use super::{Kind, PAPER, Report, Row, columns, concise, names, plot, view};
-use crate::experiment;
+
+/// The words about an experiment on its page.
+#[derive(Clone, Copy, Debug)]
+pub struct About {
+    /// The subject in one sentence.
+    pub subject: &'static str,
+    /// The repeated paper: authors, title, and place of publication.
+    pub paper: Option<&'static str>,
+    /// Terms of the rows with their meanings.
+    pub terms: &'static [(&'static str, &'static str)],
+}
 
 /// The style of the page, light and dark.
 const STYLE: &str = include_str!("page.css");
 
 /// Returns an HTML page with a section for each report: its subject, its plots, its rows as a table, and the
 /// command that repeats it. The page has no script and fetches nothing, so it can be read from a file, mailed
-/// and archived.
-pub fn page(reports: &[Report]) -> String {
+/// and archived. `about` has the words about an experiment of a known name.
+pub fn page(reports: &[Report], about: impl Fn(&str) -> Option<About>) -> String {
     let title = "Dunlin: measurements";
     let page = html! {
         (DOCTYPE)
@@ -39,7 +49,7 @@ pub fn page(reports: &[Report]) -> String {
                     }
                 }
                 main {
-                    @for (number, report) in reports.iter().enumerate() { (section(number, report, &name(report, reports))) }
+                    @for (number, report) in reports.iter().enumerate() { (section(number, report, &name(report, reports), about(&report.experiment))) }
                 }
             }
         }
@@ -76,15 +86,15 @@ fn name(report: &Report, reports: &[Report]) -> String {
     }
 }
 
-fn section(number: usize, report: &Report, name: &str) -> Markup {
+fn section(number: usize, report: &Report, name: &str, about: Option<About>) -> Markup {
     html! {
         section id={ "r" (number) } {
             h2 { (name) }
             @if !report.incomplete.is_empty() { p.worse { "Incomplete: " (report.incomplete) } }
-            @if let Ok(known) = experiment::find(&report.experiment) {
-                p.about { (known.about()) }
-                @if let Some(paper) = known.paper() { p.note { "The paper: " (paper) } }
-                @if !known.terms().is_empty() { dl.terms { (definitions(known.terms())) } }
+            @if let Some(about) = about {
+                p.about { (about.subject) }
+                @if let Some(paper) = about.paper { p.note { "The paper: " (paper) } }
+                @if !about.terms.is_empty() { dl.terms { (definitions(about.terms)) } }
             }
             (plot::plots(report))
             (table(report))
@@ -259,6 +269,7 @@ fn cell(row: &Row, column: &Column<'_>, rivals: &Rivals<'_>) -> Markup {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::experiment;
 
     fn row(stack: &str, mtu: u32, total: f64) -> Row {
         Row::new()
@@ -282,7 +293,7 @@ mod tests {
         let packages = [("libssl-dev", "3.0.19-1"), ("valgrind", "1:3.19.0-1")];
         let packages = packages.map(|(name, version)| (name.to_owned(), version.to_owned())).into();
         let date = "2026-11-29T12:00:00Z".to_owned();
-        let page = page(&[Report { date, packages, ..report("caching", rows) }]);
+        let page = page(&[Report { date, packages, ..report("caching", rows) }], experiment::words);
         assert!(page.contains(concat!(
             "<thead><tr><th scope=\"col\" title=\"stack\">stack</th>",
             "<th scope=\"col\" title=\"mtu\">MTU</th>",
@@ -319,7 +330,7 @@ mod tests {
     /// A quick run may lack the paper's cases, or the rivals.
     #[test]
     fn legend_names_the_references_of_the_marks() {
-        let page = |rows| page(&[Report { runs: 1, ..report("caching", rows) }]);
+        let page = |rows| page(&[Report { runs: 1, ..report("caching", rows) }], experiment::words);
         let with_rival = page(vec![row("dunlin", 127, 50.0), row("openssl", 127, 80.0)]);
         assert!(with_rival.contains("Figures are of one run."), "{with_rival}");
         assert!(with_rival.contains("</b>: better than every other stack in the same run."), "{with_rival}");
@@ -353,7 +364,7 @@ mod tests {
             "caching --quick, run 4",
         ];
         assert_eq!((&names[..4], &*names[4]), (&caching.map(str::to_owned)[..], "link"));
-        let page = page(&runs);
+        let page = page(&runs, experiment::words);
         assert!(names.iter().all(|name| page.contains(&format!("<h2>{name}</h2>"))), "{page}");
     }
 
@@ -370,7 +381,7 @@ mod tests {
             evil.clone_into(text);
         }
         packages.insert(evil.to_owned(), evil.to_owned());
-        let page = page(&[report.clone(), report]);
+        let page = page(&[report.clone(), report], experiment::words);
         assert!(!page.contains("<script") && !page.contains("\"'") && !page.contains("&\u{fffd}"), "{page}");
         assert!(!page.contains(['\u{1b}', '\u{202e}']), "{page}");
         assert!(page.contains("&lt;script&gt;alert(1)&lt;/script&gt;&quot;'&amp;\u{fffd}\u{fffd}"), "{page}");
@@ -378,7 +389,7 @@ mod tests {
 
     #[test]
     fn writes_a_section_for_a_report_without_rows() {
-        let page = page(&[report("alchemy", Vec::new())]);
+        let page = page(&[report("alchemy", Vec::new())], experiment::words);
         assert!(page.contains("<h2>alchemy</h2>") && page.contains("<tbody></tbody>"), "{page}");
     }
 }

@@ -16,7 +16,7 @@ use serde::ser::SerializeMap;
 use serde::{Deserialize, Serialize, Serializer};
 use serde_json::Value;
 
-pub use html::page;
+pub use html::{About, page};
 pub use origin::{Machine, now, versions};
 
 /// An experiment's rows, and the data to repeat it.

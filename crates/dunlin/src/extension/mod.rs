@@ -40,7 +40,22 @@ pub(crate) mod supported_groups;
 pub(crate) mod supported_versions;
 pub(crate) mod tls_cert_with_extern_psk;
 
-pub(crate) use registry::{Context, Rules, rules};
+pub(crate) use registry::{Rules, rules};
+
+/// A message with extensions. HelloRetryRequest and the ServerHellos of TLS 1.2 and 1.3 share a number, but
+/// each has its own extensions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Context {
+    ClientHello,
+    ServerHello,
+    Tls12ServerHello,
+    HelloRetryRequest,
+    EncryptedExtensions,
+    CertificateRequest,
+    SsiRequest,
+    Certificate,
+    NewSessionTicket,
+}
 
 /// The most extensions in one message. IANA lists some 60, and GREASE (RFC 8701) adds 16. It limits the work,
 /// because the reader compares each extension with every other. OpenSSL and BoringSSL set no limit.

@@ -8,7 +8,7 @@
 #[cfg(feature = "association-ports")]
 use super::association_port;
 use super::{
-    Extension, alpn, cached_info, certificate_authorities, certificate_type, compress_certificate,
+    Context, Extension, alpn, cached_info, certificate_authorities, certificate_type, compress_certificate,
     connection_id, cookie, credential_status, did_methods, did_proof, early_data, ec_point_formats,
     extended_master_secret, handshake_cache, key_share, max_fragment_length, pre_shared_key,
     psk_key_exchange_modes, record_size_limit, renegotiation_info, rrc, server_name, session_ticket,
@@ -19,21 +19,6 @@ use crate::error::{Error, PeerMisbehaved};
 use crate::wire::{ExtensionType, Reader, What};
 #[cfg(feature = "fuzzing")]
 use alloc::vec::Vec;
-
-/// A message with extensions. HelloRetryRequest and the ServerHellos of TLS 1.2 and 1.3 share a number, but
-/// each has its own extensions.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Context {
-    ClientHello,
-    ServerHello,
-    Tls12ServerHello,
-    HelloRetryRequest,
-    EncryptedExtensions,
-    CertificateRequest,
-    SsiRequest,
-    Certificate,
-    NewSessionTicket,
-}
 
 type Check = fn(&[u8], What) -> Result<(), Error>;
 

@@ -12,7 +12,7 @@ use dunlin_identity::handshake::{ListedIssuer, ResolveError};
 use dunlin_identity::{Did, Sha256Hash, did_method};
 use serde_json::json;
 
-use super::issue::time_text;
+use super::time_text;
 use crate::did;
 use crate::registry::{self, AccessOptions};
 use crate::tls::lists;

@@ -12,11 +12,12 @@ use dunlin_identity::encoding::json::{self, Value};
 use dunlin_identity::method::web;
 use dunlin_identity::method::{MethodError, Methods};
 use dunlin_identity::{Did, Relationship, Sha256Hash};
-use dunlin_store::psk::time::{format_time, parse_time};
+use dunlin_store::psk::time::parse_time;
 use dunlin_tokio::https;
 use serde_json::{Map, json};
 
 use super::status::List;
+use super::time_text;
 use crate::did::{self, Own};
 use crate::tls::lists;
 
@@ -96,11 +97,6 @@ fn claim(text: &str) -> Result<(String, String), String> {
 fn time(text: &str) -> Result<Seconds, String> {
     let seconds = parse_time(text).and_then(|seconds| Seconds::try_from(seconds).ok());
     seconds.ok_or_else(|| "not a time; write it as 2027-01-31 or 2027-01-31T12:00:00Z".to_owned())
-}
-
-/// A time in text.
-pub(super) fn time_text(seconds: Seconds) -> String {
-    u64::try_from(seconds).ok().and_then(format_time).unwrap_or_else(|| seconds.to_string())
 }
 
 /// Runs `dunlin vc issue`.

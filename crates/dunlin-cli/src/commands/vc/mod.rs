@@ -9,6 +9,8 @@ use std::io::Write;
 
 use clap::{Args as ClapArgs, Subcommand};
 use dunlin_command::error::Error;
+use dunlin_identity::credential::Seconds;
+use dunlin_store::psk::time::format_time;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -46,4 +48,9 @@ pub(crate) fn run(args: Args, out: &mut dyn Write) -> Result<(), Error> {
         Command::Show(args) => check::show(&args, out),
         Command::Revoke(args) => status::revoke(&args, out),
     }
+}
+
+/// A time in text.
+fn time_text(seconds: Seconds) -> String {
+    u64::try_from(seconds).ok().and_then(format_time).unwrap_or_else(|| seconds.to_string())
 }

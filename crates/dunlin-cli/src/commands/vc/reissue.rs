@@ -10,8 +10,9 @@ use dunlin_identity::credential::status::StatusEntry;
 use dunlin_identity::credential::{Form, Verifier};
 use dunlin_identity::encoding::json::Value;
 
-use super::issue::{sign, time_text};
+use super::issue::sign;
 use super::status::{List, lists_of};
+use super::time_text;
 use crate::did::{self, Own};
 
 /// A valid credential about the old DID, and its issuer.

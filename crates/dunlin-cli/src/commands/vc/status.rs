@@ -12,7 +12,7 @@ use dunlin_identity::Relationship;
 use dunlin_identity::credential::status::{Bitstring, StatusEntry, StatusLists, StatusPurpose};
 use dunlin_identity::credential::{Contexts, CredentialError, Issuer, Seconds};
 
-use super::issue::time_text;
+use super::time_text;
 use crate::did::{self, Own};
 use crate::tls::lists;
 

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use clap::Args as ClapArgs;
 use dunlin_command::error::Error;
 use dunlin_command::files::{self, Access, Existing};
+use dunlin_lab::experiment;
 use dunlin_lab::report::{Report, page};
 
 /// The default directory of results and of the page.
@@ -59,7 +60,7 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
     let path = args.out.join(PAGE);
     files::create_directory_for_caller(&args.out)?;
     files::check_writable(&path)?;
-    files::write(&path, page(&reports).as_bytes(), Access::Caller, Existing::Replace)?;
+    files::write(&path, page(&reports, experiment::words).as_bytes(), Access::Caller, Existing::Replace)?;
     let rows: usize = reports.iter().map(|report| report.rows.len()).sum();
     writeln!(out, "{}: experiments {}, rows {rows}", path.display(), reports.len())?;
     Ok(())

@@ -13,7 +13,7 @@ use dunlin_sim::{CLIENT_ADDRESS, Cost, Headers, LoRaDataRate, Medium, SERVER_ADD
 
 use super::case::{CONNECTIONS, Case, Credential, Keys, Mode, Protocol};
 use super::datagrams;
-use super::dunlin::{client, server};
+use super::ends::{client, server};
 use crate::Error;
 use crate::report::Row;
 

@@ -16,7 +16,7 @@ use nix::time::{ClockId, clock_gettime};
 
 use super::SERVER_NAME;
 use super::case::{CONNECTIONS, Case, Handshake, Mode};
-use super::dunlin::{client, expect, failed, server};
+use super::ends::{client, expect, failed, server};
 use super::valgrind;
 use crate::Error;
 use crate::net::on_own_thread;

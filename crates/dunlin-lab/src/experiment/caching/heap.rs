@@ -19,7 +19,7 @@ use super::super::Progress;
 use super::SERVER_NAME;
 use super::case::{CONNECTIONS, Case, Credential, Handshake, Keys, Mode, Protocol};
 use super::cost::Ends;
-use super::dunlin::{client, expect, failed, server};
+use super::ends::{client, expect, failed, server};
 use super::valgrind;
 use crate::Error;
 use crate::report::Row;

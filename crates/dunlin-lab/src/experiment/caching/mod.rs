@@ -11,6 +11,7 @@ mod case;
 mod cost;
 mod datagrams;
 mod dunlin;
+mod ends;
 mod foreign;
 mod heap;
 mod valgrind;
@@ -19,9 +20,11 @@ mod virtual_time;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::rc::Rc;
+use std::time::Duration;
 
 use case::{CONNECTIONS, Case, Credential, Keys, Mode, PATIENCE, Protocol};
 pub(super) use cost::inclusive;
+
 use dunlin_pki::KeyType;
 use foreign::Files;
 
@@ -32,6 +35,12 @@ use crate::count::{Connection, Layers, connections};
 use crate::net::{Ground, Pair};
 use crate::report::{Row, median_of};
 
+/// In virtual time, the delay in one direction, as of a short cable.
+const DELAY: Duration = Duration::from_micros(50);
+/// In virtual time, the pause between the two connections.
+const PAUSE: Duration = Duration::from_secs(1);
+/// In virtual time, the client's port of the first connection.
+const FIRST_PORT: u16 = 50_000;
 /// The client's message, as in wolfSSL's examples.
 const QUESTION: &[u8] = b"hello wolfssl!";
 /// The server's answer.

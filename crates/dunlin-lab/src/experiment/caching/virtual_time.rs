@@ -7,18 +7,13 @@ use ::dunlin::{ClientConfig, ServerAddress, ServerConfig, Side, TlsConnection};
 use dunlin_sim::{Application, Delay, Reply, TcpOptions, TcpPair, TlsPeer};
 
 use super::case::{Case, Handshake};
-use super::dunlin::{client, expect, failed, server};
-use super::{ANSWER, Measured, QUESTION, SERVER_NAME, datagrams};
+use super::ends::{client, expect, failed, server};
+use super::{ANSWER, DELAY, FIRST_PORT, Measured, PAUSE, QUESTION, SERVER_NAME, datagrams};
 use crate::Error;
 use crate::capture::{Direction, Frame};
 
-/// The delay in one direction, as of a short cable.
-pub(super) const DELAY: Duration = Duration::from_micros(50);
-/// The pause between the two connections.
-pub(super) const PAUSE: Duration = Duration::from_secs(1);
 /// The addresses of both ends, which only select IPv4.
 const ETHERNET: [u8; 14] = [2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0];
-pub(super) const FIRST_PORT: u16 = 50_000;
 
 /// Dunlin in virtual time.
 pub(super) struct InVirtualTime;

@@ -16,9 +16,9 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep, sleep_until};
 
 use super::backend::SOURCE;
-use super::hold::{Stage, failed};
 use super::keys::SERVER_NAME;
 use super::load::{self, Target};
+use super::stage::{Stage, failed};
 use super::wire::Wire;
 use crate::Error;
 

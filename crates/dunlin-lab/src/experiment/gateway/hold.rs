@@ -4,7 +4,6 @@
 //! each with an address of its own. The plain server has a thread with a table of open files of its own,
 //! since the limit on open files is for each table.
 
-use std::fmt::Display;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -29,6 +28,7 @@ use super::dtls::Dtls;
 use super::keys::{Credential, Keys};
 use super::load::{self, Target, percentile_ms};
 use super::servers::{Datagrams, Order, Server, Stack};
+use super::stage::{DTLS_PERIOD, Stage, Trips, failed};
 use crate::Error;
 use crate::experiment::{Held, Progress};
 use crate::link::in_real_time;
@@ -36,7 +36,6 @@ use crate::report::Row;
 
 /// How often a client sends a message.
 const TLS_PERIOD: Duration = Duration::from_secs(1);
-pub(super) const DTLS_PERIOD: Duration = Duration::from_secs(60);
 /// The clients that connect at the same time.
 const CONNECTING: usize = 64;
 /// How often a new client connects, so that handshakes are measured, too.
@@ -57,75 +56,6 @@ const OTHER_FILES: u64 = 500;
 const OTHER_CLIENTS: usize = 5000;
 /// The time for which the socket of a DTLS client to the backend stays open, as the configuration says.
 pub(super) const SOCKET_TIME: Duration = Duration::from_secs(5);
-
-/// The state of a run that all its threads see.
-#[derive(Default)]
-pub(super) struct Stage {
-    /// The number of the phase. The attacks of [`Attack::ALL`] take turns.
-    phase: AtomicUsize,
-    /// Whether the times of messages count that are sent now.
-    counts: AtomicBool,
-    has_ended: AtomicBool,
-}
-
-/// When a message was sent.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Moment {
-    phase: usize,
-    counts: bool,
-}
-
-impl Stage {
-    pub(super) fn phase(&self) -> usize {
-        self.phase.load(Ordering::Relaxed)
-    }
-
-    pub(super) fn moment(&self) -> Moment {
-        Moment { phase: self.phase(), counts: self.counts.load(Ordering::Relaxed) }
-    }
-
-    pub(super) fn has_ended(&self) -> bool {
-        self.has_ended.load(Ordering::Relaxed)
-    }
-}
-
-/// The round trips of a kind of clients.
-#[derive(Debug, Default)]
-pub(super) struct Trips {
-    /// The times, with the number of the phase in which the message was sent.
-    times: Vec<(usize, Duration)>,
-    /// The phases of messages without an echo.
-    lost: Vec<usize>,
-}
-
-impl Trips {
-    /// Notes a message. One without an echo counts in any case.
-    pub(super) fn note(&mut self, sent: Moment, time: Option<Duration>) {
-        match time {
-            Some(time) if sent.counts => self.times.push((sent.phase, time)),
-            Some(_) => {}
-            None => self.lost.push(sent.phase),
-        }
-    }
-
-    fn add(&mut self, other: Self) {
-        self.times.extend(other.times);
-        self.lost.extend(other.lost);
-    }
-
-    const fn is_empty(&self) -> bool {
-        self.times.is_empty() && self.lost.is_empty()
-    }
-
-    /// The times of a phase.
-    fn times(&self, phase: usize) -> Vec<Duration> {
-        self.times.iter().filter(|(at, _)| *at == phase).map(|(_, time)| *time).collect()
-    }
-}
-
-pub(super) fn failed(why: impl Display) -> Error {
-    Error::new("clients of the gateway", why, "take fewer clients (--tls, --dtls), or free memory and files")
-}
 
 /// Holds the clients, and returns the rows.
 ///

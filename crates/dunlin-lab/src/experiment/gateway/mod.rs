@@ -12,6 +12,7 @@ mod hold;
 mod keys;
 mod load;
 mod servers;
+mod stage;
 mod wire;
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -7,6 +7,7 @@
 
 mod case;
 mod handshake;
+mod kind;
 mod node;
 mod paper;
 mod people;
@@ -15,16 +16,17 @@ mod resolver;
 use std::fmt::Display;
 use std::sync::{Arc, Mutex};
 
-use case::{Case, Kind, Resolver, cases, network_cases};
+use case::{Case, Resolver, cases, network_cases};
 use dunlin::auth::Verifiers;
 use dunlin::crypto::CryptoProvider;
 use dunlin::{ClientAuth, ClientConfig, Credential, Profile, Question, ServerConfig};
 use dunlin_pki::KeyType;
 use fastrand::Rng;
 use handshake::{Handshake, Side, handshake};
-use node::Node;
+use kind::Kind;
+use node::{LookUpBytes, Node};
 use people::{Holder, Judge, People, schemes};
-use resolver::{LookUpBytes, LookUps, LookedUp, Staples};
+use resolver::{LookUps, LookedUp, Staples};
 
 use super::watch::{self, WatchedVerifier};
 use super::{Experiment, Plan, Progress, Way};

@@ -30,7 +30,6 @@ use tokio::sync::oneshot;
 use super::case::Asking;
 use super::failed;
 use super::people::{People, REGISTRY, SERVER_NAME, seconds};
-use super::resolver::LookUpBytes;
 use crate::Error;
 use crate::link::{Line, Link, in_real_time};
 use crate::net::{End, Ground, Namespace};
@@ -76,6 +75,13 @@ pub(super) struct Node {
     threads: Vec<JoinHandle<()>>,
     _link: Link,
     _directory: TempDir,
+}
+
+/// The bytes of look-ups, above TCP and UDP.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct LookUpBytes {
+    pub(super) sent: usize,
+    pub(super) received: usize,
 }
 
 /// The result of a look-up.

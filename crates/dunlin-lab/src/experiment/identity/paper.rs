@@ -2,7 +2,7 @@
 
 use dunlin_pki::KeyType;
 
-use super::case::Kind;
+use super::kind::Kind;
 
 /// Table II, in bytes, for X.509, VC and DID.
 struct Bytes {

@@ -24,8 +24,9 @@ use fastrand::Rng;
 use pki_types::CertificateDer;
 use serde_json::{Value, json};
 
-use super::case::{Form, Kind};
+use super::case::Form;
 use super::failed;
+use super::kind::Kind;
 use crate::Error;
 
 /// The name in certificates. It is checked, but not sent.

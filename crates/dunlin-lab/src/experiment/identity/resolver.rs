@@ -19,7 +19,7 @@ use fastrand::Rng;
 
 use super::case::Asking;
 use super::failed;
-use super::node::{Found, Node};
+use super::node::{Found, LookUpBytes, Node};
 use super::people::{Holder, Judge, People, REGISTRY, seconds};
 use crate::Error;
 
@@ -121,13 +121,6 @@ impl Resolver for LookedUp {
         let found = found.ok_or_else(|| ResolveError::NotAtHand(did.clone()))?;
         Ok(Resolution::constant(documents.swap_remove(found)))
     }
-}
-
-/// The bytes of look-ups, above TCP and UDP.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct LookUpBytes {
-    pub(super) sent: usize,
-    pub(super) received: usize,
 }
 
 /// Answers a verifier's questions as a program with a registry does: it judges again after a look-up.

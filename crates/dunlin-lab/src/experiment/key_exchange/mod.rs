@@ -94,6 +94,8 @@ impl Experiment for KeyExchange {
 
     fn run(&self, plan: &Plan, progress: &Progress, rows: &mut Vec<Row>) -> Result<(), Error> {
         let cases = suites::cases();
+        #[cfg(feature = "legacy-lab")]
+        let cases = [cases, legacy::cases()].concat();
         let lab = Lab::new(plan, progress)?;
         let rates = lab.real.as_ref().map_or(0, |real| real.links.len());
         let over_tcp = cases.iter().filter(|case| !case.over_datagrams).count();
@@ -172,7 +174,10 @@ impl<'a> Lab<'a> {
         progress.note(dunlin_legacy::lab::WARNING);
         Ok(Self {
             plan,
-            keys: AllKeys::new()?,
+            #[cfg(feature = "legacy-lab")]
+            keys: AllKeys::new(legacy::keys())?,
+            #[cfg(not(feature = "legacy-lab"))]
+            keys: AllKeys::new([])?,
             ordinary: Means::new(Crypto::new()),
             #[cfg(feature = "legacy-lab")]
             legacy: Means::new(legacy::crypto()),

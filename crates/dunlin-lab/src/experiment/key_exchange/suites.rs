@@ -109,14 +109,11 @@ const P256: Certificates = Certificates {
     ..RSA
 };
 
-/// All cases, in the order of rows.
+/// All cases without obsolete algorithms, in the order of rows.
 pub(super) fn cases() -> Vec<Case> {
     let cases = [psk_cases(), certificate_cases(), tls13_cases()].concat();
     let over_datagrams: Vec<_> = cases.iter().copied().map(Case::over_datagrams).collect();
-    let cases = [cases, over_datagrams].concat();
-    #[cfg(feature = "legacy-lab")]
-    let cases = [cases, super::legacy::cases()].concat();
-    cases
+    [cases, over_datagrams].concat()
 }
 
 /// TLS 1.2 with pre-shared keys.
@@ -434,13 +431,10 @@ impl Crypto {
 }
 
 impl AllKeys {
-    /// Makes new keys.
-    pub(super) fn new() -> Result<Self, Error> {
+    /// Makes new keys, beside these.
+    pub(super) fn new(others: impl IntoIterator<Item = (&'static str, Keys)>) -> Result<Self, Error> {
         let made = [(RSA.keys, Keys::new(KeyType::Rsa2048)?), (P256.keys, Keys::new(KeyType::P256)?)];
-        let all = made.into_iter();
-        #[cfg(feature = "legacy-lab")]
-        let all = all.chain(super::legacy::keys());
-        Ok(Self(all.collect()))
+        Ok(Self(made.into_iter().chain(others).collect()))
     }
 }
 
