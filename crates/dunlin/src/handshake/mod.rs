@@ -5,19 +5,19 @@
 //!
 //! <!-- layers -->
 //! ```text
-//! row  modules                          what they contain
-//! 6    tls12_table                    | the table through which a configuration reaches both sides of TLS 1.2
-//! 5    client server                  | `start` until the version is known, then `tls12` or `tls13`
-//! 4    tls12                          | what both sides of TLS 1.2 share
-//! 3    negotiate                      | what each extension does on either side
-//! 2    cached                         | abbreviated messages: the receiver has them in its cache
-//! 2    post                           | messages after the handshake
-//! 2    prove verify ssi               | Certificate and CertificateVerify, or messages in their place, for both sides
-//! 1    step context                   | the kinds of states, and how a state acts on the outside
-//! 1    effects event progress commit  | what that causes: events, secrets to log, what the driver may do, stores
-//! 0    setup question hints           | the configurations, questions and answers, the content of a ClientHello
-//! 0    negotiated retry               | the result; HelloRetryRequest and its cookie
-//! 0    key_exchange signature         | the premaster secret of TLS 1.2; what CertificateVerify signs
+//! row  modules                         what they contain
+//! 6    tls12_table                   | the table through which a configuration reaches both sides of TLS 1.2
+//! 5    client server                 | `start` until the version is known, then `tls12` or `tls13`
+//! 4    tls12                         | what both sides of TLS 1.2 share
+//! 3    negotiate                     | what each extension does on either side
+//! 2    cached                        | abbreviated messages: the receiver has them in its cache
+//! 2    post                          | messages after the handshake
+//! 2    prove verify ssi              | Certificate and CertificateVerify, or messages in their place
+//! 1    step context                  | the kinds of states, and how a state acts on the outside
+//! 1    effects event progress commit | events, secrets to log, what the driver may do, changes in stores
+//! 0    setup question hints          | configurations, questions and answers, the content of a ClientHello
+//! 0    negotiated retry              | the result; HelloRetryRequest and its cookie
+//! 0    key_exchange signature        | the premaster secret of TLS 1.2; what CertificateVerify signs
 //! ```
 //! <!-- end of layers -->
 
@@ -54,9 +54,9 @@ pub(crate) mod tls12;
 pub(crate) mod tls12_table;
 pub(crate) mod verify;
 
-/// The parts of the handshake that a client's configuration needs. A program links only the parts to which its
-/// configurations point. The configuration contains these pointers, and the functions behind them take the
-/// configuration, so the pointers are in the module that all of them share.
+/// The parts of the handshake that a client's configuration needs. A program links only the parts to which
+/// its configurations point. The configuration contains these pointers, and the functions behind them take
+/// the configuration, so the pointers are in the module that all of them share.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ClientParts {
     /// `None` without TLS 1.2.

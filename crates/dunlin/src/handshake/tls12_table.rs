@@ -1,5 +1,5 @@
-//! The table of both sides of TLS 1.2. It is above them, since each begins the other's part of a renegotiation
-//! through it.
+//! The table of both sides of TLS 1.2. It is above them: an established connection, which both sides end in,
+//! begins a renegotiation through it.
 
 use super::negotiate::TLS12_OFFERS;
 use super::tls12::{Handshakes, client_refused};

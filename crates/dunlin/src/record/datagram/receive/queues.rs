@@ -1,4 +1,5 @@
-//! Input that waits: records that the receiver has not opened yet, and data that the application has not read.
+//! Input that waits: records that the receiver has not opened yet, and data that the application has not
+//! read.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
