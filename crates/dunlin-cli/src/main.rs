@@ -20,9 +20,10 @@ use dunlin_command::error::Error;
 use dunlin_command::generate::{Completions, Man};
 use dunlin_command::{argv, program};
 
+#[cfg(feature = "registry-server")]
+use crate::commands::registry as registry_command;
 use crate::commands::{
-    client, did as did_command, explain, gateway, pki, psk as psk_command, registry as registry_command,
-    server, tunnel, vc,
+    client, did as did_command, explain, gateway, pki, psk as psk_command, server, tunnel, vc,
 };
 
 /// TLS and DTLS for devices that travel light.
@@ -45,6 +46,7 @@ enum Command {
     Psk(psk_command::Args),
     Did(did_command::Args),
     Vc(vc::Args),
+    #[cfg(feature = "registry-server")]
     Registry(registry_command::Args),
     #[command(after_help = "\
 Examples:
@@ -76,6 +78,7 @@ impl Command {
             Self::Did(args) => did_command::run(args, &mut locked()),
             Self::Vc(args) => vc::run(args, &mut locked()),
             // A running registry prints nothing; its log goes to stderr.
+            #[cfg(feature = "registry-server")]
             Self::Registry(args) => registry_command::run(args, &mut locked()),
             Self::Completions(args) => args.run(Cli::command(), &mut locked()),
             Self::Man(args) => args.run(Cli::command()),

@@ -7,6 +7,7 @@ pub(crate) mod gateway;
 pub(crate) mod pki;
 mod program;
 pub(crate) mod psk;
+#[cfg(feature = "registry-server")]
 pub(crate) mod registry;
 pub(crate) mod server;
 pub(crate) mod tunnel;

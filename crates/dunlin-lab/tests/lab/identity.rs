@@ -30,7 +30,7 @@ fn find<'r>(
 #[test]
 fn handshakes_with_identities_take_fewer_bytes_than_in_the_paper() {
     let place = Place::new();
-    place.lab("run identity --way virtual --quick --runs 9 --json rows.json");
+    place.lab("run identity --way virtual --quick --runs 3 --json rows.json");
     let rows = rows_of(&place, "rows.json");
     let of = |key: &str, server: &str, client: &str, form: Option<&str>| {
         let is_original = [server, client].iter().all(|shown| ["x509", "none"].contains(shown));
