@@ -102,7 +102,11 @@ fn refuses_a_revoked_authority_unless_only_leaves_are_checked() {
     let lists = [list(&tree.root, &[tree.intermediate.chain()]), list(&tree.intermediate, &[])];
     let revocation = Revocation::new(lists).unwrap();
     let run = |revocation| connect(&awslc(), &tree, [Some(revocation), None]).0;
-    assert_eq!(run(revocation.clone()), Err(Failure::Revoked.into()));
+    let refused = Error::from(Failure::RevokedAuthority(Some("Dunlin intermediate".into())));
+    assert_eq!(refused.alert(), Some(Alert::CERTIFICATE_REVOKED));
+    let text = "the certificate of Dunlin intermediate, an authority of its chain, is revoked";
+    assert!(refused.to_string().contains(text), "{refused}");
+    assert_eq!(run(revocation.clone()), Err(refused));
     assert_eq!(run(revocation.leaf_only()), Ok(()));
 }
 

@@ -219,7 +219,10 @@ impl Revocation {
             return Err(Failure::NotRevocationListIssuer);
         }
         if own.iter().any(|list| !matches!(list.parsed.find_serial(certificate.serial()), Ok(None))) {
-            return Err(Failure::Revoked);
+            return Err(match is_authority {
+                true => Failure::RevokedAuthority(certificate::common_name(certificate.subject())),
+                false => Failure::Revoked,
+            });
         }
         for list in own {
             if checked.now_s < list.this_s {
