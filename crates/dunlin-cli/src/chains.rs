@@ -114,6 +114,10 @@ impl Words {
             F::UnsupportedExtension => ("", "issue it without that extension, or let it not be critical"),
             F::UnsupportedVersion => ("", "issue it with extensions, which makes it one of version 3"),
             F::Revoked => ("", "issue a new certificate with a new key"),
+            F::RevokedAuthority(_) => (
+                "",
+                "issue a certificate from another authority: this one and all that it issued are refused",
+            ),
             F::OverdueRevocationList => ("", "get the newest CRL, or renew it with `dunlin pki crl`"),
             F::FutureRevocationList => ("", "check the clock, or get a CRL that is valid now"),
             F::BadRevocationList => {

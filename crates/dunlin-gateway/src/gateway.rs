@@ -213,7 +213,9 @@ impl Gateway {
     /// # Errors
     /// All faults.
     pub fn check(config: Config) -> Result<Vec<Fault>, Faults> {
-        Ok(Prepared::read(config, &Arc::new(Stores::new()), false, vec![])?.warnings)
+        let mut warnings = config::of_both_families(&config);
+        warnings.extend(Prepared::read(config, &Arc::new(Stores::new()), false, vec![])?.warnings);
+        Ok(warnings)
     }
 
     /// Starts a gateway, which runs until [`Self::stop`] or until the runtime ends.

@@ -22,6 +22,7 @@ use tokio::time::timeout;
 use crate::context::Context;
 use crate::life::Phase;
 use crate::metrics::Limit;
+use crate::proxy::http::MAX_FIELDS;
 use crate::throttle::Line;
 
 /// How long a connection may last after it was accepted, or after its latest request. Clients that stay
@@ -114,7 +115,7 @@ async fn serve<A: Answers>(answers: &A, tcp: TcpStream, from: SocketAddr) {
     });
     let mut http = http1::Builder::new();
     let http = http.timer(TokioTimer::new()).header_read_timeout(IDLE_TIME);
-    let http = http.max_buf_size(MAX_HEADER).keep_alive(A::KEEPS_ALIVE);
+    let http = http.max_buf_size(MAX_HEADER).max_headers(MAX_FIELDS).keep_alive(A::KEEPS_ALIVE);
     let mut served = pin!(http.serve_connection(TokioIo::new(tcp), service));
     loop {
         tokio::select! {

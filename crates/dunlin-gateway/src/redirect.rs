@@ -25,6 +25,7 @@ use crate::life::Phase;
 use crate::listener::ListenerState;
 use crate::policy::{Attribute, Client, email};
 use crate::policy_configs::PolicyConfigs;
+use crate::proxy::http::check_fields;
 use crate::redirected::Pending;
 use crate::service::Serve;
 use crate::target::{self, Refusal};
@@ -126,6 +127,7 @@ impl Going<'_> {
     fn to(&self, request: &Request<Incoming>) -> Result<String, Refusal> {
         let Self { config, policed, listener, from, port } = *self;
         let asked = target::host_of(request)?;
+        check_fields(request.headers())?;
         let uri = request.uri();
         let (client, query) = identity(&config.attributes, uri.query().unwrap_or_default());
         let memory = policed.memory();
@@ -153,9 +155,9 @@ impl Going<'_> {
         if port != 443 {
             let _ = write!(location, ":{port}");
         }
-        location.push_str(target::uri_path(uri));
+        location.push_str(&target::uri_text(target::uri_path(request.method(), uri)));
         if !query.is_empty() {
-            let _ = write!(location, "?{query}");
+            let _ = write!(location, "?{}", target::uri_text(&query));
         }
         Ok(location)
     }

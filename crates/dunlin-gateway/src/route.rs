@@ -20,6 +20,8 @@ impl RouteConfig {
 
     /// Whether a client that requests this server name may take the route.
     fn covers(&self, name: Option<&str>) -> bool {
+        // RFC 6066 §3 has no trailing dot; a client that sends one gets the certificate of the name without it.
+        let name = name.map(|name| name.strip_suffix('.').unwrap_or(name));
         self.sni.is_empty() || name.is_some_and(|name| self.sni.iter().any(|sni| sni.covers(name)))
     }
 
@@ -167,6 +169,17 @@ impl fmt::Display for RouteReport {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_trailing_dot_changes_no_route() {
+        let text = "[[listener]]\nlisten = \"[::]:1\"\n[[listener.certificate]]\nchain = \"c\"\nkey = \"k\"\n\
+                    [[listener.route]]\nsni = [\"a.example\"]\nto = \"[::1]:1\"\n";
+        let config = crate::config::Config::parse(std::path::Path::new("g.toml"), text).unwrap();
+        let [route] = &config.listeners[0].routes[..] else { panic!("several routes") };
+        for (name, is_covered) in [("a.example", true), ("A.example.", true), ("a.example..", false)] {
+            assert_eq!(route.covers(Some(name)), is_covered, "{name}");
+        }
+    }
 
     #[test]
     fn shows_what_is_odd_about_a_server_name() {

@@ -70,6 +70,31 @@ pub fn split(text: &str) -> io::Result<(&str, u16)> {
     Ok((host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host), port))
 }
 
+/// The IP address of a host, without its zone (RFC 4007 §11); `None` if it is a name.
+pub fn ip_of(host: &str) -> Option<IpAddr> {
+    match host.split_once('%') {
+        None => host.parse().ok(),
+        Some((ip, zone)) => {
+            let is_zone = |c: char| c.is_ascii_graphic() && !matches!(c, '[' | ']' | '%' | '/');
+            let is_usable = !zone.is_empty() && zone.chars().all(is_zone);
+            ip.parse().ok().filter(|_| is_usable).map(IpAddr::V6)
+        }
+    }
+}
+
+/// Whether a host, which is a name or an IP address, is this machine by definition: `localhost`, a name below
+/// it, or a loopback address, also in the IPv6 form of IPv4 (RFC 4291 §2.5.5.2).
+pub fn is_this_machine(host: &str) -> bool {
+    is_localhost(host) || ip_of(host).is_some_and(|ip| ip.to_canonical().is_loopback())
+}
+
+/// RFC 6761 §6.3: `localhost` and the names below it, in any case, with a trailing dot or without one.
+fn is_localhost(host: &str) -> bool {
+    let relative = host.strip_suffix('.').unwrap_or(host);
+    let label = relative.rsplit('.').next().unwrap_or_default();
+    label.eq_ignore_ascii_case("localhost") && !relative.split('.').any(str::is_empty)
+}
+
 /// The addresses of a host, which is a name or an IP address, perhaps with a zone. The first one is the
 /// system's choice; the others alternate between the families (RFC 8305 §4). There is at least one.
 ///
@@ -77,8 +102,8 @@ pub fn split(text: &str) -> io::Result<(&str, u16)> {
 /// The system knows no address.
 pub async fn look_up(host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
     let relative = host.strip_suffix('.').unwrap_or(host);
-    // RFC 6761 §6.3: "localhost" always means this machine, even if no resolver knows it.
-    if relative.eq_ignore_ascii_case("localhost") {
+    // RFC 6761 §6.3: these names always mean this machine, even if no resolver knows them, or one knows better.
+    if is_localhost(host) {
         return Ok(vec![(Ipv4Addr::LOCALHOST, port).into(), (Ipv6Addr::LOCALHOST, port).into()]);
     }
     let found = match lookup_host((host, port)).await {
@@ -239,9 +264,41 @@ mod tests {
         assert!(split("example.org").is_err() && split("example.org:port").is_err());
     }
 
+    #[test]
+    fn knows_this_machine_by_every_spelling() {
+        for host in [
+            "localhost",
+            "localhost.",
+            "LOCALHOST",
+            "a.localhost",
+            "127.9.9.9",
+            "::1",
+            "::ffff:127.0.0.1",
+            "::1%lo",
+        ] {
+            assert!(is_this_machine(host), "{host}");
+        }
+        for host in [
+            "localhost.example",
+            "alocalhost",
+            ".localhost",
+            "localhost..",
+            "192.0.2.1",
+            "fe80::1%lo",
+            "::1%",
+            "",
+        ] {
+            assert!(!is_this_machine(host), "{host}");
+        }
+        assert_eq!(ip_of("fe80::1%eth0"), Some("fe80::1".parse().unwrap()));
+        for name in ["127.0.0.1%lo", "fe80::1%", "fe80::1%a b", "fe80::1%a]", "example.org", "%lo"] {
+            assert_eq!(ip_of(name), None, "{name}");
+        }
+    }
+
     #[tokio::test]
     async fn finds_this_machine_by_every_spelling() {
-        for host in ["localhost", "localhost.", "LOCALHOST."] {
+        for host in ["localhost", "localhost.", "LOCALHOST.", "a.localhost"] {
             assert_eq!(look_up(host, 1).await.unwrap(), addresses(["127.0.0.1:1", "[::1]:1"]));
         }
         assert_eq!(look_up("fe80::1%lo", 1).await.unwrap(), addresses(["[fe80::1%1]:1"]));

@@ -373,7 +373,9 @@ fn the_signature_of_a_crl_is_verified_once_for_all_paths() {
         params.signed_by(issuer).unwrap().der().clone()
     };
     let [first, second] = roots.each_ref().map(|(_, root)| root);
-    for (revoked_by_second, verdict) in [(&[][..], Ok(())), (&[7], Err(Failure::Revoked))] {
+    for (revoked_by_second, verdict) in
+        [(&[][..], Ok(())), (&[7], Err(Failure::RevokedAuthority(Some("Authority".into()))))]
+    {
         let lists = [list(&authority, &[]), list(first, &[7]), list(second, revoked_by_second)];
         let trust = trust.clone().with_revocation(Revocation::new(lists).unwrap()).unwrap();
         // Three certificates and three CRLs.

@@ -16,8 +16,8 @@ use dunlin_tests::peer::now;
 use dunlin_tests::{Pair, awslc, providers};
 use rcgen::{
     BasicConstraints, CertificateParams, CertificateRevocationListParams, CrlDistributionPoint,
-    CrlIssuingDistributionPoint, CrlScope, DnType, IsCa, Issuer, KeyIdMethod, KeyPair, KeyUsagePurpose,
-    RevokedCertParams, SerialNumber,
+    CrlIssuingDistributionPoint, CrlScope, DistinguishedName, DnType, DnValue, IsCa, Issuer, KeyIdMethod,
+    KeyPair, KeyUsagePurpose, RevokedCertParams, SerialNumber,
 };
 
 type List = CertificateRevocationListDer<'static>;
@@ -102,7 +102,11 @@ fn refuses_a_revoked_authority_unless_only_leaves_are_checked() {
     let lists = [list(&tree.root, &[tree.intermediate.chain()]), list(&tree.intermediate, &[])];
     let revocation = Revocation::new(lists).unwrap();
     let run = |revocation| connect(&awslc(), &tree, [Some(revocation), None]).0;
-    assert_eq!(run(revocation.clone()), Err(Failure::Revoked.into()));
+    let refused = Error::from(Failure::RevokedAuthority(Some("Dunlin intermediate".into())));
+    assert_eq!(refused.alert(), Some(Alert::CERTIFICATE_REVOKED));
+    let text = "the certificate of Dunlin intermediate, an authority of its chain, is revoked";
+    assert!(refused.to_string().contains(text), "{refused}");
+    assert_eq!(run(revocation.clone()), Err(refused));
     assert_eq!(run(revocation.leaf_only()), Ok(()));
 }
 
@@ -453,6 +457,49 @@ fn authorities_with_one_name_have_a_crl_each() {
         assert_eq!(run(lists(&[]), is_reversed), Ok(()));
         assert_eq!(run(lists(&[&tree.server.chain]), is_reversed), Err(Failure::Revoked.into()));
     }
+}
+
+/// RFC 5280 §7.1: the type of a string, ASCII case and the number of blanks do not distinguish names.
+#[test]
+fn a_crl_is_of_its_issuer_in_every_spelling_of_the_name() {
+    let key = KeyPair::generate().unwrap();
+    let authority = |name: DnValue| {
+        let mut params = CertificateParams::new(vec![]).unwrap();
+        params.distinguished_name = DistinguishedName::new();
+        params.distinguished_name.push(DnType::CommonName, name);
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+        let key = KeyPair::from_pkcs8_pem_and_sign_algo(&key.serialize_pem(), key.algorithm()).unwrap();
+        let root = params.self_signed(&key).unwrap().der().clone();
+        Divided::below(root, Issuer::new(params, key), false)
+    };
+    let utf8 = |name: &str| DnValue::Utf8String(name.into());
+    let plain = authority(utf8("Device CA"));
+    for name in [
+        DnValue::PrintableString("Device CA".try_into().unwrap()),
+        DnValue::BmpString("Device CA".try_into().unwrap()),
+        utf8("device ca"),
+        utf8(" Device  CA "),
+        // Not known to be another name: the key decides.
+        utf8("De\u{301}vice CA"),
+    ] {
+        let other = authority(name.clone());
+        let (empty, revokes) = (plain.list(None, &[]), other.list(None, &[7]));
+        for lists in [[&empty, &revokes], [&revokes, &empty]] {
+            let error = Revocation::new(lists.map(Clone::clone)).unwrap_err().to_string();
+            let expected =
+                "CRL 2: it is of the same issuer as CRL 1, whose name it spells differently, and covers";
+            assert!(error.contains(expected), "{name:?}: {error}");
+        }
+        let revocation = Revocation::new([revokes]).unwrap();
+        for revocation in [revocation.clone(), revocation.allow_unknown()] {
+            assert_eq!(plain.connect(revocation), Err(Failure::Revoked.into()), "{name:?}");
+        }
+    }
+    // Another name, of the same key.
+    let renamed = authority(utf8("Other CA"));
+    let revocation = Revocation::new([plain.list(None, &[]), renamed.list(None, &[7])]).unwrap();
+    assert_eq!(plain.connect(revocation), Ok(()));
 }
 
 /// RFC 5280 §6.3.3 (f).

@@ -51,7 +51,7 @@ pub use registry::RegistryConfig;
 pub use route::{MqttConfig, RouteConfig, RouteProtocol, UserName};
 pub(crate) use route::{alpn, host_and_port, host_of};
 pub use shared::SharedConfig;
-pub(crate) use together::{check_unique, of_admin};
+pub(crate) use together::{check_unique, of_admin, of_both_families};
 pub(crate) use transport::versions;
 pub use transport::{TransportKind, Versions};
 
@@ -325,7 +325,7 @@ fn admin(section: Option<Section<'_>>) -> Option<AdminConfig> {
         section.missing("listen", "write an address of this machine, as in \"127.0.0.1:9464\"");
     }
     if let Some(Field { value, place }) =
-        address.as_ref().filter(|address| !remote && !address.value.ip().is_loopback())
+        address.as_ref().filter(|address| !remote && !address.value.ip().to_canonical().is_loopback())
     {
         section.fault(place.fault(
             format!("everyone who reaches {value} could read which clients connect"),

@@ -36,6 +36,11 @@ impl NamePattern {
         name.is_some_and(|name| name.eq_ignore_ascii_case(&self.name))
     }
 
+    /// Whether it covers every name that the other one covers.
+    pub(crate) fn includes(&self, other: &Self) -> bool {
+        self == other || (!other.is_wildcard && self.covers(&other.name))
+    }
+
     /// Whether it stands for all names with one more label.
     pub(crate) const fn is_wildcard(&self) -> bool {
         self.is_wildcard
@@ -43,8 +48,7 @@ impl NamePattern {
 
     /// Whether a certificate with this dNSName suits every server that the pattern covers.
     pub(crate) fn is_named_by(&self, dns_name: &str) -> bool {
-        let Some(of_certificate) = Self::parse(dns_name) else { return false };
-        *self == of_certificate || (!self.is_wildcard && of_certificate.covers(&self.name))
+        Self::parse(dns_name).is_some_and(|of_certificate| of_certificate.includes(self))
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 
+use dunlin_tokio::addresses;
 use toml::de::DeValue;
 
 use super::{Field, FileField, Kind, NamePattern, Place, Section, TransportKind};
@@ -90,7 +91,10 @@ impl RouteConfig {
     /// Reads the table.
     pub(super) fn read(mut section: Section<'_>, index: usize, transport: TransportKind) -> Self {
         let place = section.place().clone();
-        let sni = section.list("sni", SERVER_NAME, |value| NamePattern::parse(value.as_str()?));
+        let sni = section.list("sni", SERVER_NAME, |value| {
+            let name = value.as_str()?;
+            NamePattern::parse(name.strip_suffix('.').unwrap_or(name))
+        });
         let alpn = alpn(&mut section);
         let to = section.read("to", BACKEND, |value| host_and_port(value.as_str()?));
         let name = section.text("name").map(|name| name.value);
@@ -102,10 +106,12 @@ impl RouteConfig {
             None if section.has("to") => {}
             None => section.missing("to", BACKEND.allowed),
             // ghostunnel's rule: data that TLS protected must not leave the machine unprotected by accident.
-            Some(to) if !remote && !is_local(&to.value) => section.fault(to.place.fault(
-                format!("{} is on another machine, and the way to it is not encrypted", to.value),
-                "name an address of this machine, or write remote = true if that network is trusted",
-            )),
+            Some(to) if !remote && !addresses::is_this_machine(host_of(&to.value)) => {
+                section.fault(to.place.fault(
+                    format!("{} is on another machine, and the way to it is not encrypted", to.value),
+                    "name an address of this machine, or write remote = true if that network is trusted",
+                ))
+            }
             Some(_) => {}
         }
         section.end();
@@ -158,20 +164,14 @@ fn route_protocol(section: &mut Section<'_>, transport: TransportKind) -> Option
 pub(crate) fn host_and_port(text: &str) -> Option<String> {
     let (host, port) = text.rsplit_once(':')?;
     let is_host = match host.strip_prefix('[') {
-        Some(v6) => v6.strip_suffix(']')?.parse::<IpAddr>().is_ok(),
+        Some(v6) => addresses::ip_of(v6.strip_suffix(']')?).is_some(),
         None => !host.is_empty() && !host.contains(':') && !host.contains(char::is_whitespace),
     };
     (is_host && port.parse::<u16>().is_ok_and(|port| port != 0)).then(|| text.to_owned())
 }
 
-/// The host of a host with a port, without the brackets of an IPv6 address.
+/// The host of a host with a port, without the brackets of an IPv6 address, but with its zone.
 pub(crate) fn host_of(to: &str) -> &str {
     let host = to.rsplit_once(':').map_or(to, |(host, _)| host);
     host.trim_start_matches('[').trim_end_matches(']')
-}
-
-/// Whether this host is the machine itself.
-fn is_local(to: &str) -> bool {
-    let host = host_of(to);
-    host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
 }

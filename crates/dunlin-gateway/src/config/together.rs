@@ -6,7 +6,8 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use super::{
-    AcmeChallenge, AcmeConfig, AdminConfig, Fault, Field, ListenerConfig, OwnFiles, Place, TransportKind,
+    AcmeChallenge, AcmeConfig, AdminConfig, Config, Fault, Field, ListenerConfig, NamePattern, OwnFiles,
+    Place, RouteConfig, TransportKind,
 };
 
 /// Checks the names and addresses of listeners against each other.
@@ -39,7 +40,57 @@ pub(super) fn check_together(
                 faults.borrow_mut().push(route.place.fault(what, "give each route a name of its own"));
             }
         }
+        faults.borrow_mut().extend(without_clients(&listener.routes));
     }
+}
+
+/// The routes, or names of them, that no client takes: an earlier route takes all of their clients.
+fn without_clients(routes: &[RouteConfig]) -> impl Iterator<Item = Fault> {
+    const ADVICE: &str = "leave it out; or put the route with fewer names or protocols first";
+    let takes = |earlier: &RouteConfig, name: Option<&NamePattern>, route: &RouteConfig| {
+        let has_name = earlier.sni.is_empty()
+            || name.is_some_and(|name| earlier.sni.iter().any(|other| other.includes(name)));
+        let has_protocols = earlier.alpn.is_empty()
+            || !route.alpn.is_empty() && route.alpn.iter().all(|alpn| earlier.alpn.contains(alpn));
+        has_name && has_protocols
+    };
+    routes.iter().enumerate().flat_map(move |(at, route)| {
+        let names = route.sni.iter().map(Some).chain(route.sni.is_empty().then_some(None));
+        names.filter_map(move |name| {
+            let first = routes.iter().take(at).find(|earlier| takes(earlier, name, route))?;
+            let who =
+                name.map_or("every client".to_owned(), |name| format!("every client that asks for {name}"));
+            let what = format!("{who} takes the route of {} before this one", first.place);
+            Some(route.place.fault(what, ADVICE))
+        })
+    })
+}
+
+/// Warnings of addresses that a system cannot serve beside each other if its sockets at `[::]` also serve IPv4,
+/// as on Linux by default. Inherited sockets may be for one family.
+pub(crate) fn of_both_families(config: &Config) -> Vec<Fault> {
+    let listeners = config.listeners.iter().map(|listener| {
+        (listener.listen.value, listener.transport == TransportKind::Dtls, &listener.listen.place)
+    });
+    let redirects = config.listeners.iter().filter_map(|listener| listener.redirect.as_ref());
+    let redirects = redirects.map(|redirect| (redirect.listen.value, false, &redirect.listen.place));
+    let mut addresses = of_admin(config.common.admin.as_ref());
+    addresses.extend(listeners.chain(redirects));
+    let whole =
+        addresses.iter().filter(|(of, ..)| of.is_ipv6() && of.ip().is_unspecified() && of.port() != 0);
+    let pairs = whole.flat_map(|(whole, kind, at)| {
+        let mut others = addresses.iter();
+        let first = others.find(|(of, other, _)| of.is_ipv4() && of.port() == whole.port() && other == kind);
+        first.map(|(address, _, place)| {
+            place.fault(
+                format!(
+                    "{address} has the port of {whole}, the address of {at}, which also serves IPv4 clients"
+                ),
+                "keep the listener at [::] alone, or give this one another port",
+            )
+        })
+    });
+    pairs.collect()
 }
 
 /// The addresses of sockets, whether they are for datagrams, and their places.
@@ -118,6 +169,44 @@ fn check_acme(listeners: &[ListenerConfig], faults: &RefCell<Vec<Fault>>) {
                 fault(what, "give the two stores of their own, or the same names");
             }
             _ => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    #[test]
+    fn warns_of_one_port_in_both_families() {
+        let told = |addresses: &[(&str, &str)]| {
+            let listener = |(at, (listen, transport)): (usize, &(&str, &str))| {
+                format!(
+                    "[[listener]]\nname = \"{at}\"\nlisten = \"{listen}\"\ntransport = \"{transport}\"\n\
+                     [[listener.certificate]]\nchain = \"c\"\nkey = \"k\"\n[[listener.route]]\nto = \"[::1]:1\"\n"
+                )
+            };
+            let text: String = addresses.iter().enumerate().map(listener).collect();
+            let config =
+                Config::parse(Path::new("g.toml"), &text).unwrap_or_else(|faults| panic!("{faults}"));
+            of_both_families(&config).iter().map(ToString::to_string).collect::<Vec<_>>()
+        };
+        for v4 in ["0.0.0.0:8883", "127.0.0.1:8883"] {
+            for both in [[(v4, "tls"), ("[::]:8883", "tls")], [("[::]:8883", "dtls"), (v4, "dtls")]] {
+                let found = told(&both);
+                assert_eq!(found.len(), 1, "{found:?}");
+                assert!(found[0].contains(&format!("{v4} has the port of [::]:8883")), "{found:?}");
+            }
+        }
+        for apart in [
+            [("0.0.0.0:8883", "tls"), ("[::]:8884", "tls")],
+            [("0.0.0.0:8883", "tls"), ("[::1]:8883", "tls")],
+            [("0.0.0.0:8883", "tls"), ("[::]:8883", "dtls")],
+            [("0.0.0.0:0", "tls"), ("[::]:0", "tls")],
+        ] {
+            assert_eq!(told(&apart), Vec::<String>::new());
         }
     }
 }

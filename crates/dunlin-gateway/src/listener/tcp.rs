@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use dunlin::error::PeerIncompatible;
 use dunlin::wire::AlertDescription;
@@ -204,7 +204,7 @@ async fn serve(
                 }
                 let _ = timeout(CLOSE_PATIENCE, tls.shutdown()).await;
                 return match error {
-                    ConnectError::TooLong(_) => Err(Limit::HeaderBytes),
+                    ConnectError::TooLong(..) => Err(Limit::HeaderBytes),
                     _ => Ok(()),
                 };
             }
@@ -231,7 +231,7 @@ async fn serve(
             return Ok(());
         }
     };
-    let (mut answer, mut idle_time) = (Answer::default(), limits.idle_time);
+    let (mut answer, mut idle_time, waits_since) = (Answer::default(), limits.idle_time, Instant::now());
     if let Some((connect, _)) = &mqtt {
         idle_time = connect.idle_time(&answer, limits.idle_time);
         if connect.has_server_keep_alive() {
@@ -246,7 +246,8 @@ async fn serve(
             idle_time = connect.idle_time(&answer, limits.idle_time);
         }
     }
-    let first = First { bytes: answer.bytes, failure: answer.failure };
+    let silence = if answer.bytes.is_empty() { waits_since.elapsed() } else { Duration::ZERO };
+    let first = First { bytes: answer.bytes, failure: answer.failure, silence };
     let stop = ends(context, seated, Phase::Ending);
     let tls = Watched::new(tls, handshake.clone(), seated.clone());
     let passed = proxy::tcp::pass(tls, (backend, first), idle_time, stop).await;

@@ -84,7 +84,7 @@ const fn authentication(failed: &A) -> (&'static str, &'static str) {
         A::NotValidYet(_) => ("certificate_not_valid_yet", "CERTIFICATE_NOT_YET_VALID"),
         A::UnknownIssuer => ("unknown_issuer", "CERTIFICATE_AUTHORITY_INVALID"),
         A::BadChainSignature => ("bad_chain_signature", "CERTIFICATE_VERIFICATION_FAILED"),
-        A::Revoked => ("certificate_revoked", "CERTIFICATE_REVOKED"),
+        A::Revoked | A::RevokedAuthority(_) => ("certificate_revoked", "CERTIFICATE_REVOKED"),
         A::NameMismatch { .. } => ("authentication", "CERTIFICATE_HOSTNAME_MISMATCH"),
         A::BadEncoding | A::BadRawKey => ("authentication", "CERTIFICATE_MALFORMED"),
         _ => ("authentication", "CERTIFICATE_VERIFICATION_FAILED"),

@@ -4,6 +4,7 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
@@ -17,6 +18,8 @@ pub(crate) struct First {
     pub(crate) bytes: Vec<u8>,
     /// Why no more can be read.
     pub(crate) failure: Option<io::Error>,
+    /// How long the caller has waited for them without traffic.
+    pub(crate) silence: Duration,
 }
 
 /// A direction. It holds data only while its receiver takes no more, at most [`BUFFER`] bytes, so that an

@@ -70,12 +70,17 @@ const OWN: [&str; 12] = [
 /// proxies `X-Forwarded`.
 const OWN_PREFIX: &str = "x-forwarded";
 
-/// Whether only the gateway may send this header. A backend that turns headers into variables, as CGI does,
-/// may take every character for `_` that is no letter or digit.
+/// Whether only the gateway may send this header.
 fn is_own(name: &HeaderName) -> bool {
-    let letter = |c: char| if c.is_ascii_alphanumeric() { c } else { '-' };
-    let name: String = name.as_str().chars().map(letter).collect();
+    let name = plain(name);
     OWN.contains(&&*name) || name.starts_with(OWN_PREFIX)
+}
+
+/// The name for which a backend may take this one: if it turns headers into variables, as CGI does, every
+/// character becomes `_` that is no letter or digit.
+fn plain(name: &HeaderName) -> String {
+    let letter = |c: char| if c.is_ascii_alphanumeric() { c } else { '-' };
+    name.as_str().chars().map(letter).collect()
 }
 
 /// Headers of one connection, besides those that `Connection` names (RFC 9110 §7.6.1).
@@ -104,7 +109,7 @@ const MAX_CHAIN: usize = 16 << 10;
 const MAX_CLAIMS: usize = 4 << 10;
 
 /// How many fields the header of a message may have.
-const MAX_FIELDS: usize = 256;
+pub(crate) const MAX_FIELDS: usize = 256;
 
 type Body = BoxBody<Bytes, hyper::Error>;
 
@@ -324,7 +329,7 @@ impl Exchange {
             return problem(StatusCode::FORBIDDEN, "this client may not use this server\n".to_owned());
         }
         let host = match target::host_of(&request).and_then(|host| {
-            check_coding(request.headers())?;
+            check_fields(request.headers())?;
             Ok(host)
         }) {
             Ok(host) => host,
@@ -425,7 +430,7 @@ impl Exchange {
         // hyper would write the fields that are inserted below with the client's spelling, and some backends
         // know only one.
         request.extensions_mut().clear();
-        *request.uri_mut() = target::origin_form(request.uri());
+        *request.uri_mut() = target::origin_form(request.method(), request.uri());
         let headers = request.headers_mut();
         let own: Vec<_> = headers.keys().filter(|name| is_own(name)).cloned().collect();
         for name in own {
@@ -485,9 +490,18 @@ fn strip(headers: &mut HeaderMap) {
     }
 }
 
-/// Checks the transfer codings of a request. Its content passes without them, and only hyper's chunks are
-/// taken off.
-fn check_coding(headers: &HeaderMap) -> Result<(), Refusal> {
+/// Checks the fields about the content of a request. Its content passes without transfer codings, and only
+/// hyper's chunks are taken off. A backend that turns headers into variables, as CGI does, could take
+/// `Content_Length` for the length of the content.
+pub(crate) fn check_fields(headers: &HeaderMap) -> Result<(), Refusal> {
+    let frames = |name: &HeaderName| {
+        let known = [CONTENT_LENGTH, TRANSFER_ENCODING];
+        !known.contains(name) && known.iter().any(|known| known.as_str() == plain(name))
+    };
+    if headers.keys().any(frames) {
+        let text = "a name of the header may be taken for Content-Length or Transfer-Encoding\n";
+        return Err((StatusCode::BAD_REQUEST, text));
+    }
     match is_coded(headers) {
         Coded::Not | Coded::Chunked => Ok(()),
         Coded::Twice => Err((StatusCode::BAD_REQUEST, "the content is chunked twice\n")),

@@ -33,9 +33,9 @@ const MAX_KEPT_ALIVE: Duration = Duration::from_secs(3 * 60 * 60);
 pub(crate) enum ConnectError {
     #[error("{0}")]
     Io(#[from] io::Error),
-    /// The packet is longer than this.
+    /// The packet is longer than the first number, and its protocol level is the second one.
     #[error("its CONNECT packet has more than {0} bytes")]
-    TooLong(usize),
+    TooLong(usize, u8),
     /// It breaks the protocol.
     #[error("its first packet is no valid CONNECT packet of MQTT 3.1, 3.1.1 or 5")]
     Malformed,
@@ -57,6 +57,8 @@ impl ConnectError {
         match self {
             Self::Version(5) => Some(&[CONNACK, 3, 0, 0x84, 0]),
             Self::Version(_) => Some(&[CONNACK, 2, 0, 1]),
+            // MQTT 5 §3.1.4: Packet too large. MQTT 3.1.1 has no code for it.
+            Self::TooLong(_, 5) => Some(&[CONNACK, 3, 0, 0x95, 0]),
             _ => None,
         }
     }
@@ -221,7 +223,14 @@ impl Connect {
         }
         match (is_complete, len > max) {
             (false, _) => return Err(ConnectError::Malformed),
-            (true, true) => return Err(ConnectError::TooLong(max)),
+            (true, true) => {
+                let mut begin = [0; 7];
+                client.read_exact(&mut begin).await?;
+                return Err(match begin {
+                    [0, 4, b'M', b'Q', b'T', b'T', level] => ConnectError::TooLong(max, level & !BRIDGE),
+                    _ => ConnectError::TooLong(max, 3),
+                });
+            }
             (true, false) => {}
         }
         let mut body = vec![0; len];
@@ -561,8 +570,11 @@ mod tests {
         {
             assert!(matches!(read(packet).await, Err(ConnectError::Malformed)), "{packet:x?}");
         }
-        let mut long = V4;
-        assert!(matches!(Connect::read(&mut long, 26).await, Err(ConnectError::TooLong(26))));
+        for (mut long, level, answer) in [(V4, 4, None), (V5, 5, Some(&b"\x20\x03\0\x95\0"[..]))] {
+            let error = Connect::read(&mut long, 26).await.unwrap_err();
+            assert_eq!(error.answer(), answer);
+            assert!(matches!(error, ConnectError::TooLong(26, found) if found == level), "{error:?}");
+        }
     }
 
     #[tokio::test]

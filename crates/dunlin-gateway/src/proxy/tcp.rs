@@ -210,7 +210,9 @@ pub(crate) async fn pass<C: Side, B: Side>(
     idle_time: Duration,
     stop: impl Future<Output = ()>,
 ) -> Passed {
-    let traffic = Arc::new(Traffic::begin());
+    let traffic = Traffic::begin();
+    let begin = traffic.begin.checked_sub(first.silence).unwrap_or(traffic.begin);
+    let traffic = Arc::new(Traffic { begin, ..traffic });
     let end = {
         let mut counted = Counted::new(&mut client, traffic.clone());
         tokio::select! {
@@ -299,12 +301,25 @@ mod tests {
         drop(accepted);
         let (mut client, gateway) = tokio::io::duplex(16 << 10);
         let failure = Some(io::ErrorKind::ConnectionReset.into());
-        let first = First { bytes: b"half".to_vec(), failure };
+        let first = First { bytes: b"half".to_vec(), failure, ..First::default() };
         let passed = pass(gateway, (backend, first), Duration::from_secs(600), std::future::pending()).await;
         assert!(matches!(passed.end, End::Backend(_)), "{:?}", passed.end);
         let mut read = vec![];
         client.read_to_end(&mut read).await.unwrap();
         assert_eq!(read, b"half");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_idle_time_includes_the_silence_before() {
+        for silent_s in [0, 40, 60] {
+            let (_client, gateway) = tokio::io::duplex(16);
+            let first = First { silence: Duration::from_secs(silent_s), ..First::default() };
+            let begin = Instant::now();
+            let (backend, stop) = (Silent, std::future::pending());
+            let passed = pass(gateway, (backend, first), Duration::from_secs(60), stop).await;
+            assert!(matches!(passed.end, End::Idle), "{:?}", passed.end);
+            assert_eq!(begin.elapsed().as_secs(), 60 - silent_s);
+        }
     }
 
     #[tokio::test]
@@ -332,6 +347,37 @@ mod tests {
 
         fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
             Poll::Ready(Ok(()))
+        }
+    }
+
+    /// A backend that takes everything and says nothing.
+    struct Silent;
+
+    impl AsyncRead for Silent {
+        fn poll_read(self: Pin<&mut Self>, _: &mut Context<'_>, _: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+            Poll::Pending
+        }
+    }
+
+    impl AsyncWrite for Silent {
+        fn poll_write(self: Pin<&mut Self>, _: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+            Poll::Ready(Ok(bytes.len()))
+        }
+
+        fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+
+        fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+    }
+
+    impl Side for Silent {
+        fn cut(&self) {}
+
+        async fn end(&mut self) -> io::Result<()> {
+            Ok(())
         }
     }
 

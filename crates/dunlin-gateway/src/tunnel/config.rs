@@ -332,7 +332,7 @@ fn listen(section: &mut Section<'_>) -> Option<Field<SocketAddr>> {
         section.missing("listen", "write an address of this machine, as in \"127.0.0.1:1883\"");
     }
     if let Some(Field { value, place }) =
-        listen.as_ref().filter(|field| !remote && !field.value.ip().is_loopback())
+        listen.as_ref().filter(|field| !remote && !field.value.ip().to_canonical().is_loopback())
     {
         section.fault(place.fault(
             format!("everyone who reaches {value} could use the identity of this device, unencrypted"),
@@ -356,7 +356,12 @@ fn server(section: &mut Section<'_>) -> (Option<Field<String>>, Option<ServerAdd
     let port = field.value.rsplit_once(':').and_then(|(_, port)| port.parse().ok()).unwrap_or_default();
     let server = match name {
         Some(name) => Some(ServerAddress::new(name.value, port)),
-        None => ServerAddress::parse(config::host_of(&field.value), port).ok(),
+        None => {
+            let host = config::host_of(&field.value);
+            // A certificate names an address without its zone.
+            let name = addresses::ip_of(host).map_or_else(|| host.to_owned(), |ip| ip.to_string());
+            ServerAddress::parse(&name, port).ok()
+        }
     };
     if server.is_none() {
         let what = format!("{} has no host name or IP address", field.value);

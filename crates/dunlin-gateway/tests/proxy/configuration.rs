@@ -4,6 +4,7 @@ use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
+use dunlin::ServerAddress;
 use dunlin_gateway::{Config, Gateway, Tunnel, TunnelConfig};
 use dunlin_pki::KeyType;
 
@@ -99,6 +100,59 @@ fn refuses_listeners_that_share_an_address_or_a_name() {
         found[0].contains("duplicate name \"test\", first used at gateway.toml:1: listener[0]"),
         "{found:#?}"
     );
+}
+
+#[test]
+fn a_backend_on_this_machine_has_many_spellings() {
+    let with = |to: &str| listener("") + &route(1, "").replace("127.0.0.1:1", to);
+    for to in ["localhost.:80", "LOCALHOST:80", "a.localhost:80", "[::ffff:127.0.0.1]:80", "[::1%lo]:80"] {
+        Config::parse(Path::new("gateway.toml"), &with(to)).unwrap_or_else(|faults| panic!("{to}: {faults}"));
+    }
+    for to in ["localhost.example.org:80", "[::ffff:192.0.2.1]:80", "[fe80::1%eth0]:80"] {
+        let found = faults(&with(to));
+        assert!(found.len() == 1 && found[0].contains("is on another machine"), "{found:#?}");
+        let remote = with(to) + "remote = true\n";
+        Config::parse(Path::new("gateway.toml"), &remote).unwrap_or_else(|faults| panic!("{to}: {faults}"));
+    }
+    for to in ["[fe80::1%]:80", "[192.0.2.1%eth0]:80", "[fe80::1%a b]:80", "fe80::1%eth0:80"] {
+        let found = faults(&with(to));
+        assert!(found.len() == 1 && found[0].contains("a host with a port"), "{to}: {found:#?}");
+    }
+}
+
+#[test]
+fn refuses_a_route_that_no_client_takes() {
+    let with = |routes: &[&str]| {
+        let routes = routes.iter().zip(1..).map(|(more, port)| route(port, more));
+        listener("") + &routes.collect::<String>()
+    };
+    let (a, a_too) = ("sni = [\"a.example\"]", "sni = [\"A.Example.\", \"b.example\"]");
+    let below = "sni = [\"*.example\"]";
+    let (mqtt, web) = ("alpn = [\"mqtt\"]", "alpn = [\"http/1.1\", \"mqtt\"]");
+    for (dead, who) in [
+        (&[a, a_too][..], "every client that asks for a.example takes"),
+        (&[below, a], "every client that asks for a.example takes"),
+        (&["", a], "every client that asks for a.example takes"),
+        (&["", ""], "every client takes"),
+        (&[a, "", &format!("{a}\n{mqtt}")], "every client that asks for a.example takes"),
+        (&[web, mqtt], "every client takes"),
+    ] {
+        let found = faults(&with(dead));
+        assert!(found.len() == 1 && found[0].contains(who), "{dead:?}: {found:#?}");
+        assert!(found[0].contains("listener[0].route[0] before this one; leave it out"), "{found:#?}");
+    }
+    for alive in [&[a, below, ""][..], &[mqtt, web, ""], &[mqtt, ""], &[&format!("{a}\n{mqtt}"), a]] {
+        let text = with(alive);
+        Config::parse(Path::new("gateway.toml"), &text).unwrap_or_else(|faults| panic!("{faults}"));
+    }
+}
+
+#[test]
+fn a_tunnel_may_lead_to_an_address_with_a_zone() {
+    let text = local(1, "").replace("127.0.0.1:1", "[fe80::1%eth0]:8883");
+    let config =
+        TunnelConfig::parse(Path::new("tunnel.toml"), &text).unwrap_or_else(|faults| panic!("{faults}"));
+    assert_eq!(config.listeners[0].server, ServerAddress::parse("fe80::1", 8883).unwrap());
 }
 
 #[test]

@@ -169,6 +169,8 @@ async fn requests_that_break_the_rules_get_the_right_status() {
             501,
         ),
         ("POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked, chunked\r\n\r\n0\r\n\r\n", 400),
+        ("POST / HTTP/1.1\r\nHost: a\r\nContent_Length: 5\r\n\r\n", 400),
+        ("POST / HTTP/1.1\r\nHost: a\r\nTransfer_Encoding: chunked\r\n\r\n", 400),
         ("GET http://a/ HTTP/1.1\r\n\r\n", 400),
         ("GET http://a/ HTTP/1.1\r\nHost: b c\r\n\r\n", 400),
         ("GET ftp://a/ HTTP/1.1\r\nHost: a\r\n\r\n", 400),
@@ -192,6 +194,10 @@ async fn requests_that_break_the_rules_get_the_right_status() {
     let mut stream = open(&place.client("root.pem"), port).await;
     let (_, body) = ask(&mut stream, "OPTIONS * HTTP/1.1\r\nHost: a\r\n\r\n").await;
     assert!(body.starts_with("options * http/1.1\r\n"), "{body}");
+    let (_, body) = ask(&mut stream, "OPTIONS http://a HTTP/1.1\r\nHost: a\r\n\r\n").await;
+    assert!(body.starts_with("options * http/1.1\r\n"), "{body}");
+    let (_, body) = ask(&mut stream, "OPTIONS http://a/ HTTP/1.1\r\nHost: a\r\n\r\n").await;
+    assert!(body.starts_with("options / http/1.1\r\n"), "{body}");
     let (_, body) = ask(&mut stream, "GET HTTPS://a/b?c HTTP/1.1\r\nHost: other\r\n\r\n").await;
     assert!(body.starts_with("get /b?c http/1.1\r\n"), "{body}");
     assert_eq!(values(&body, "host"), ["a"]);

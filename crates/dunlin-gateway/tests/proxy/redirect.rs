@@ -221,6 +221,7 @@ async fn a_redirection_reads_the_target_of_a_request() {
         let location = answer.lines().find_map(|line| line.strip_prefix("location: ").map(str::to_owned));
         location.ok_or_else(|| answer.split(' ').nth(1).unwrap().to_owned())
     };
+    let many_fields = format!("GET / HTTP/1.1\r\nHost: web.test\r\n{}\r\n", "A: b\r\n".repeat(250));
     for (request, wanted) in [
         ("GET /a?x=1 HTTP/1.1\r\nHost: web.test:80\r\n\r\n", Ok("https://web.test/a?x=1")),
         // RFC 9112 §3.2.2: the authority of the target comes before Host.
@@ -228,6 +229,15 @@ async fn a_redirection_reads_the_target_of_a_request() {
         ("OPTIONS * HTTP/1.1\r\nHost: web.test\r\n\r\n", Ok("https://web.test")),
         ("GET / HTTP/1.1\r\nHost: WEB.test.\r\n\r\n", Ok("https://web.test/")),
         ("GET / HTTP/1.1\r\nHost: [2001:db8::1]:80\r\n\r\n", Ok("https://[2001:db8::1]/")),
+        ("OPTIONS http://web.test HTTP/1.1\r\nHost: web.test\r\n\r\n", Ok("https://web.test")),
+        // RFC 3986 §2: a URI has only some characters of ASCII.
+        (
+            "GET /é\\a|?ü={x} HTTP/1.1\r\nHost: web.test\r\n\r\n",
+            Ok("https://web.test/%C3%A9%5Ca%7C?%C3%BC=%7Bx%7D"),
+        ),
+        (&many_fields, Ok("https://web.test/")),
+        ("GET / HTTP/1.1\r\nHost: web.test\r\nTransfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n", Err("501")),
+        ("GET / HTTP/1.1\r\nHost: web.test\r\nContent_Length: 1\r\n\r\n", Err("400")),
         ("GET / HTTP/1.1\r\n\r\n", Err("400")),
         ("GET / HTTP/1.0\r\n\r\n", Err("400")),
         ("GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n", Err("400")),

@@ -22,6 +22,7 @@ mod psk;
 pub(crate) mod raw_key;
 pub(crate) mod revocation;
 pub(crate) mod select;
+mod spelling;
 pub(crate) mod verifier;
 pub(crate) mod x509;
 

@@ -13,6 +13,7 @@ use webpki::{Cert, CertRevocationList, OwnedCertRevocationList, VerifiedPath};
 
 use super::chain::{self, Signed};
 use super::der::{seconds, tlv};
+use super::spelling::same_name;
 use super::{certificate, failure};
 use crate::error::{AuthenticationFailure as Failure, Error, Misuse};
 
@@ -75,8 +76,8 @@ impl Revocation {
     /// # Errors
     /// There is no CRL; or one does not parse, is not of version 2 or has no nextUpdate; or two CRLs of one
     /// issuer cover the same certificates, because they have the same distribution point or one has none (RFC
-    /// 5280 §5.2.5). Issuers are different if their names are, or the authorityKeyIdentifiers of their CRLs.
-    /// The error counts CRLs from 1.
+    /// 5280 §5.2.5). Issuers are different if their names are (RFC 5280 §7.1: in any spelling), or the
+    /// authorityKeyIdentifiers of their CRLs. The error counts CRLs from 1.
     pub fn new<'l>(lists: impl IntoIterator<Item = CertificateRevocationListDer<'l>>) -> Result<Self, Error> {
         let mut all = Vec::<List>::new();
         for (i, der) in lists.into_iter().enumerate() {
@@ -88,8 +89,11 @@ impl Revocation {
                     Some(Ordering::Less) => "drop it, because it is older".into(),
                     _ => "keep one of them".into(),
                 };
+                let is_spelled_alike =
+                    all.get(at).is_some_and(|other| list.parsed.issuer() == other.parsed.issuer());
+                let spelling = if is_spelled_alike { "" } else { ", whose name it spells differently," };
                 let why = alloc::format!(
-                    "it is of the same issuer as CRL {} and covers the same certificates: {advice}",
+                    "it is of the same issuer as CRL {}{spelling} and covers the same certificates: {advice}",
                     at + 1
                 );
                 return Err(refused(why).into());
@@ -215,7 +219,10 @@ impl Revocation {
             return Err(Failure::NotRevocationListIssuer);
         }
         if own.iter().any(|list| !matches!(list.parsed.find_serial(certificate.serial()), Ok(None))) {
-            return Err(Failure::Revoked);
+            return Err(match is_authority {
+                true => Failure::RevokedAuthority(certificate::common_name(certificate.subject())),
+                false => Failure::Revoked,
+            });
         }
         for list in own {
             if checked.now_s < list.this_s {
@@ -253,16 +260,20 @@ impl List {
     fn overlaps(&self, other: &Self) -> bool {
         let points = (self.parsed.issuing_distribution_point(), other.parsed.issuing_distribution_point());
         let keys = (&self.key_id, &other.key_id);
-        self.parsed.issuer() == other.parsed.issuer()
+        // One key has one name, unless the names are known to be different.
+        let is_one_key = keys.0.is_some() && keys.0 == keys.1;
+        same_name(self.parsed.issuer(), other.parsed.issuer()).unwrap_or(is_one_key)
             && (keys.0 == keys.1 || keys.0.is_none() || keys.1.is_none())
             // RFC 5280 §5.2.5: a CRL without a distribution point covers all certificates of its issuer.
             && (points.0 == points.1 || points.0.is_none() || points.1.is_none())
     }
 
     /// Whether this CRL is about a certificate, which is an authority's or not (RFC 5280 §6.3.3 (b)). A CRL
-    /// with a distribution point is only about the certificates that name it.
+    /// with a distribution point is only about the certificates that name it. If the issuers' names may be two
+    /// spellings of one, the CRL's signature decides.
     fn covers(&self, certificate: &[u8], is_authority: bool) -> bool {
-        if certificate::names(certificate).is_none_or(|(issuer, _subject)| issuer != self.parsed.issuer()) {
+        let Some((issuer, _subject)) = certificate::names(certificate) else { return false };
+        if same_name(issuer, self.parsed.issuer()) == Some(false) {
             return false;
         }
         let Some(own) = self.parsed.issuing_distribution_point() else { return true };

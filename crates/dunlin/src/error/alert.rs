@@ -124,7 +124,7 @@ const fn authentication(e: &AuthenticationFailure) -> Alert {
         // RFC 8446 §6.1: the closure alerts are no errors; the peer would take them for an orderly end.
         A::RejectedWith(Alert::CLOSE_NOTIFY | Alert::USER_CANCELED, _) => Alert::ACCESS_DENIED,
         A::RejectedWith(alert, _) => *alert,
-        A::Revoked => Alert::CERTIFICATE_REVOKED,
+        A::Revoked | A::RevokedAuthority(_) => Alert::CERTIFICATE_REVOKED,
         A::UnsupportedAlgorithm(_)
         | A::UnsupportedExtension
         | A::UnsupportedVersion

@@ -223,8 +223,11 @@ pub enum AuthenticationFailure {
     TooManyVerifications,
     /// An RSA key in the chain is too short to be secure.
     KeyTooShort(ShortKey),
-    /// The certificate is revoked.
+    /// The peer's own certificate is revoked.
     Revoked,
+    /// The certificate of an authority of the chain is revoked. Contains the authority's common name, if it has
+    /// one.
+    RevokedAuthority(Option<String>),
     /// No CRL of a certificate's issuer covers the certificate.
     UnknownRevocationStatus,
     /// The CRL's thisUpdate is in the future.

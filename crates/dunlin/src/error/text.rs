@@ -251,6 +251,8 @@ texts!(AuthenticationFailure "A" {
     28 Self::UnsupportedExtension => "a certificate of its chain has a critical extension that is not supported",
     29 Self::UnsupportedVersion => "a certificate of its chain is not of X.509 version 3",
     30 Self::UnsupportedKey => "the type or size of its certificate's key is not supported",
+    31 Self::RevokedAuthority(Some(name)) => "the certificate of {name}, an authority of its chain, is revoked",
+    32 Self::RevokedAuthority(None) => "the certificate of an authority of its chain is revoked",
 });
 
 texts!(OutOfDate "D" {
