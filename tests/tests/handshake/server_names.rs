@@ -41,7 +41,12 @@ const WANTED: [(&str, usize); 10] = [
 ];
 
 fn credential(names: &[&str]) -> Credential {
-    let key = KeyPair::generate().unwrap();
+    credential_of(names, &rcgen::PKCS_ECDSA_P256_SHA256)
+}
+
+/// A certificate with these names and a key of this algorithm.
+fn credential_of(names: &[&str], algorithm: &'static rcgen::SignatureAlgorithm) -> Credential {
+    let key = KeyPair::generate_for(algorithm).unwrap();
     let names: Vec<String> = names.iter().map(|name| (*name).into()).collect();
     let leaf = CertificateParams::new(names).unwrap().self_signed(&key).unwrap().der().clone();
     let key = awslc().key_loader.load(&PrivateKeyDer::Pkcs8(key.serialize_der().into())).unwrap();
@@ -66,9 +71,17 @@ fn leaf_of_peer(peer: Option<&PeerIdentity>) -> &[u8] {
     &identity.chain[0]
 }
 
+/// In TLS 1.2, the suite decides which types of keys can sign. The name counts before the order of suites.
 #[test]
 fn server_shows_the_certificate_with_the_wanted_name() {
-    let own = CERTIFICATES.map(credential);
+    let (ecdsa, rsa) = (&rcgen::PKCS_ECDSA_P256_SHA256, &rcgen::PKCS_RSA_SHA256);
+    for algorithms in [[ecdsa; 5], [ecdsa, rsa, ecdsa, rsa, ecdsa], [rsa, ecdsa, rsa, ecdsa, rsa]] {
+        let mut algorithms = algorithms.into_iter();
+        shows_the_wanted_name(&CERTIFICATES.map(|names| credential_of(names, algorithms.next().unwrap())));
+    }
+}
+
+fn shows_the_wanted_name(own: &[Credential; 5]) {
     for is_tls12 in [true, false] {
         let server = profile(is_tls12).credentials(own.to_vec()).build().unwrap();
         let server = Arc::new(ServerConfig::new(server).unwrap());
