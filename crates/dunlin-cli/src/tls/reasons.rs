@@ -713,7 +713,8 @@ mod tests {
     fn names_all_addresses_that_are_silent() {
         let options = TlsOptions::default();
         let told = |count| {
-            let addresses: Vec<_> = (1..=count).map(|port| SocketAddr::from(([192, 0, 2, 1], port))).collect();
+            let addresses: Vec<_> =
+                (1..=count).map(|port| SocketAddr::from(([192, 0, 2, 1], port))).collect();
             let explainer = Explainer::client(&options, false).with_silent(&addresses);
             explainer.handshake(&HandshakeError::Timeout(Duration::from_secs(1))).why
         };
