@@ -50,7 +50,7 @@ pub(crate) fn capture(capture: &Capture<'_>, key_logs: &[&KeyLog]) -> Explanatio
         }
     }
     if explanation.flows.iter().all(|flow| flow.protocol.is_none()) {
-        dissector.problems.push("it holds neither TLS nor DTLS".into());
+        dissector.problems.push(flows.nothing());
     }
     explanation.problems = dissector.problems;
     explanation

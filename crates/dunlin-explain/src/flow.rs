@@ -61,6 +61,8 @@ pub(crate) struct Flows<'a> {
     beyond_limit: usize,
     /// How many frames hold a fragment of an IP packet.
     pieces: usize,
+    /// How many frames hold each encapsulation that is not read, in the order of the first ones.
+    wrapped: Vec<(&'static str, usize)>,
     /// The number of frames that the capture cut short, and the longest kept part of such a frame, in bytes.
     cut: usize,
     kept: usize,
@@ -94,12 +96,31 @@ impl<'a> Flows<'a> {
                 }
             }
             flows.pieces += usize::from(packet.is_piece);
+            if let Some(name) = packet.wrapped {
+                match flows.wrapped.iter_mut().find(|(known, _)| *known == name) {
+                    Some((_, frames)) => *frames += 1,
+                    None => flows.wrapped.push((name, 1)),
+                }
+            }
             if packet.not_captured > 0 {
                 (flows.cut, flows.kept) = (flows.cut + 1, flows.kept.max(frame.data.len()));
             }
             flows.foreign = flows.foreign.or(Some(frame.link).filter(|link| !packet::is_read(*link)));
         }
         flows
+    }
+
+    /// The problem of a capture in which no flow has TLS or DTLS.
+    pub(crate) fn nothing(&self) -> String {
+        let wrapped: Vec<_> =
+            self.wrapped.iter().map(|(name, frames)| format!("{name} (frames: {frames})")).collect();
+        match wrapped.is_empty() {
+            true => "it holds neither TLS nor DTLS".into(),
+            false => format!(
+                "it holds {}, which is not read, and outside neither TLS nor DTLS",
+                wrapped.join(", ")
+            ),
+        }
     }
 
     /// Describes the frames that were not read.

@@ -19,6 +19,8 @@ pub(crate) struct Packet<'a> {
     pub(crate) not_captured: usize,
     /// Whether it is a fragment of an IP packet, which is not read.
     pub(crate) is_piece: bool,
+    /// The encapsulation that may hold packets and is not read.
+    pub(crate) wrapped: Option<&'static str>,
 }
 
 /// The contents of a TCP or UDP header, and its payload.
@@ -70,6 +72,7 @@ impl<'a> Packet<'a> {
             other: len,
             not_captured: 0,
             is_piece: false,
+            wrapped: None,
         };
         let Some(link) = link_header(link, frame) else { return nothing };
         let rest = frame.get(link..).unwrap_or_default();
@@ -99,7 +102,7 @@ impl<'a> Packet<'a> {
             Some(TransportSlice::Udp(s)) => {
                 (s.header_slice().len(), (s.source_port(), s.destination_port()), None, s.payload())
             }
-            _ => return unread,
+            _ => return Self { wrapped: packet.net.as_ref().and_then(in_ip), ..unread },
         };
         let segment = Segment {
             from: SocketAddr::new(from, ports.0),
@@ -110,6 +113,7 @@ impl<'a> Packet<'a> {
         Self {
             transport: header,
             other: payload.saturating_sub(header + content.len()),
+            wrapped: in_udp(&segment),
             segment: Some(segment),
             ..unread
         }
@@ -167,8 +171,39 @@ fn vxlan<'a>(outer: &Segment<'a>) -> Option<&'a [u8]> {
     // The port of RFC 7348 §5, and the port of older Linux kernels.
     let is_port = outer.tcp.is_none() && matches!(outer.to.port(), 4789 | 8472);
     let (header, inner) = outer.payload.split_first_chunk::<VXLAN_HEADER>().filter(|_| is_port)?;
-    // RFC 7348 §5: the flag I; the reserved bits are zero.
-    matches!(header, [8, 0, 0, 0, _, _, _, 0]).then_some(inner)
+    // RFC 7348 §5: the flag I is set, and the reserved bits are ignored on receipt.
+    let [flags, ..] = header;
+    (flags & 8 != 0).then_some(inner)
+}
+
+/// The encapsulation in a UDP datagram that is not read, by its port.
+fn in_udp(segment: &Segment<'_>) -> Option<&'static str> {
+    match segment.to.port() {
+        _ if segment.tcp.is_some() => None,
+        // RFC 8926 §3.3, draft-ietf-nvo3-vxlan-gpe, 3GPP TS 29.281 §4.4.2, and RFC 8086 §8.
+        6081 => Some("Geneve"),
+        4790 => Some("VXLAN-GPE"),
+        2152 => Some("GTP-U"),
+        4754 => Some("GRE"),
+        _ => None,
+    }
+}
+
+/// The encapsulation in an IP packet that is not read, by IANA's protocol numbers.
+fn in_ip(net: &LaxNetSlice<'_>) -> Option<&'static str> {
+    let payload = match net {
+        LaxNetSlice::Ipv4(ip) => ip.payload(),
+        LaxNetSlice::Ipv6(ip) => ip.payload(),
+        LaxNetSlice::Arp(_) => return None,
+    };
+    match payload.ip_number.0 {
+        4 | 41 => Some("IP in IP"),
+        47 => Some("GRE"),
+        50 => Some("IPsec"),
+        97 => Some("EtherIP"),
+        115 => Some("L2TP"),
+        _ => None,
+    }
 }
 
 /// The big-endian number at this place.
@@ -196,8 +231,8 @@ fn ip_behind(frame: &[u8], mut typ: u16, mut at: usize) -> Option<usize> {
     loop {
         match typ {
             0x0800 | 0x86dd => return Some(at),
-            // IEEE 802.1Q and 802.1ad tags.
-            0x8100 | 0x88a8 => (typ, at) = (number(frame, at + 2)?, at + 4),
+            // IEEE 802.1Q and 802.1ad tags, and the type of outer tags before 802.1ad.
+            0x8100 | 0x88a8 | 0x9100 => (typ, at) = (number(frame, at + 2)?, at + 4),
             // PPPoE (RFC 2516 §4): a header of six bytes, then the protocol of PPP.
             0x8864 => {
                 let is_ip = matches!(number(frame, at + 6)?, 0x0021 | 0x0057);

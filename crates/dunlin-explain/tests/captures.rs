@@ -350,10 +350,17 @@ fn reads_packets_in_pppoe_mpls_and_vxlan() {
     // Ethernet over MPLS, after a control word.
     let pseudowire = [&MAC[..], &[0x88, 0x47, 0, 1, 1, 64, 0, 0, 0, 0]].concat();
     wrapped(&|frame| [&pseudowire, frame].concat(), pseudowire.len() + 14);
-    for port in [4789, 8472] {
+    // A tag from before 802.1ad, before one of 802.1Q.
+    behind(&[0x91, 0, 0, 7, 0x81, 0, 0, 8, 8, 0]);
+    // RFC 7348 §5: reserved bits are ignored on receipt.
+    for (port, header) in [
+        (4789, [8, 0, 0, 0, 0, 0, 42, 0]),
+        (8472, [8, 0, 0, 0, 0, 0, 42, 0]),
+        (4789, [0x88, 1, 2, 3, 0, 0, 42, 4]),
+    ] {
         let vxlan = |frame: &[u8]| {
             let mut outer = vec![];
-            let header = [&[8, 0, 0, 0, 0, 0, 42, 0], frame].concat();
+            let header = [&header, frame].concat();
             let builder = etherparse::PacketBuilder::ethernet2([2; 6], [4; 6]);
             let builder = builder.ipv4([192, 0, 2, 1], [192, 0, 2, 2], 64).udp(50_000, port);
             builder.write(&mut outer, &header).unwrap();
@@ -373,6 +380,35 @@ fn reads_packets_in_pppoe_mpls_and_vxlan() {
         let explanation = explained(&pcap(DataLink::ETHERNET, std::slice::from_ref(&frame)), None);
         assert_eq!(explanation.bytes.of(Layer::Other), frame.len() as u64);
     }
+}
+
+#[test]
+fn names_the_encapsulations_that_it_does_not_read() {
+    let traffic = tls(&TLS13_AES_128_GCM_SHA256, 10);
+    let inner = segments(&traffic, 1000)[0].frame();
+    let ip = || etherparse::PacketBuilder::ethernet2([2; 6], [4; 6]).ipv4([192, 0, 2, 1], [192, 0, 2, 2], 64);
+    let mut frames = vec![];
+    for port in [6081, 6081, 4790] {
+        let mut frame = vec![];
+        ip().udp(50_000, port)
+            .write(&mut frame, &[&[0, 0, 0x65, 0x58, 0, 0, 42, 0], &inner[..]].concat())
+            .unwrap();
+        frames.push(frame);
+    }
+    for (protocol, header) in [(47, &[0, 0, 8, 0][..]), (4, &[])] {
+        let mut frame = vec![];
+        let content = [header, &inner[14..]].concat();
+        ip().write(&mut frame, etherparse::IpNumber(protocol), &content).unwrap();
+        frames.push(frame);
+    }
+    let explanation = explained(&pcap(DataLink::ETHERNET, &frames), None);
+    let says = "it holds Geneve (frames: 2), VXLAN-GPE (frames: 1), GRE (frames: 1), IP in IP (frames: 1), which is not read, \
+                and outside neither TLS nor DTLS";
+    assert_eq!(explanation.problems, [says]);
+    // Beside TLS that is read, other traffic is no problem.
+    frames.extend(segments(&traffic, 1000).iter().map(Segment::frame));
+    let explanation = explained(&pcap(DataLink::ETHERNET, &frames), Some(&traffic.key_log()));
+    assert_eq!(explanation.problems, Vec::<String>::new());
 }
 
 #[test]

@@ -4,8 +4,8 @@ use std::borrow::Cow;
 use std::io::{self, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use clap::Args as ClapArgs;
 use dunlin::resume::ClientSessions;
@@ -248,9 +248,12 @@ impl Progress {
         }
     }
 
-    /// The server's address, until the server has sent a handshake message.
-    fn silent(&self) -> Option<SocketAddr> {
-        (!self.has_answered.load(Ordering::Relaxed)).then_some(self.at.address)
+    /// The server's address, until the server has sent a handshake message; empty after that.
+    fn silent(&self) -> &[SocketAddr] {
+        match self.has_answered.load(Ordering::Relaxed) {
+            true => &[],
+            false => std::slice::from_ref(&self.at.address),
+        }
     }
 
     /// Returns whether the server requested a certificate or key, and the client proved none.
@@ -480,8 +483,12 @@ impl<'a> Client<'a> {
         config: &Arc<ClientConfig>,
     ) -> Result<(Box<dyn Session>, Arc<Progress>, usize), Error> {
         let addresses = self.addresses().await.map_err(|e| self.unreachable(e))?;
-        let connected =
-            connect_first(&addresses, config, &self.server(), |address| self.attempt(address)).await;
+        let tried = Mutex::new(vec![]);
+        let attempt = |address| {
+            tried.lock().unwrap_or_else(PoisonError::into_inner).push(address);
+            self.attempt(address)
+        };
+        let connected = connect_first(&addresses, config, &self.server(), attempt).await;
         let (association, DtlsAttempt { endpoint, context: progress, .. }) =
             connected.map_err(|failure| match failure {
                 AttemptError::Nowhere => self.unreachable(io::Error::other("the name has no address")),
@@ -491,7 +498,15 @@ impl<'a> Client<'a> {
                 {
                     self.unreachable(e)
                 }
-                AttemptError::Handshake(progress, e) => self.failed(self.explainer(&progress).handshake(&e)),
+                AttemptError::Handshake(progress, e) => {
+                    let tried = tried.lock().unwrap_or_else(PoisonError::into_inner);
+                    let explainer = match progress.silent() {
+                        [] => self.explainer(&progress),
+                        // An answer from another address would count more than this silence.
+                        _ => self.explainer(&progress).with_silent(&tried),
+                    };
+                    self.failed(explainer.handshake(&e))
+                }
             })?;
         if self.args.interfaces.interface.is_empty() && !association.peer_connection_id().is_empty() {
             // A connected socket would send from its first address alone.
@@ -662,8 +677,8 @@ impl<'a> Client<'a> {
         Error::failed(self.what(), why, "send it again, without --early-data").with_code(Code::EARLY_DATA)
     }
 
-    fn explainer(&self, progress: &Progress) -> Explainer<'_> {
-        let silent = if self.args.tls.udp { progress.silent() } else { None };
+    fn explainer<'a>(&'a self, progress: &'a Progress) -> Explainer<'a> {
+        let silent = if self.args.tls.udp { progress.silent() } else { &[] };
         Explainer::client(&self.args.tls, progress.is_anonymous()).with_silent(silent)
     }
 

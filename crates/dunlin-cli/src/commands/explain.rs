@@ -57,11 +57,15 @@ pub(crate) fn run(args: &Args, out: &mut impl Write) -> Result<(), Error> {
                 1 => ", and 1 more problem".to_owned(),
                 n => format!(", and {n} more problems"),
             };
-            Err(Error::failed(
-                name,
-                format!("not all of it could be read: {first}{more}"),
-                "the output so far is on stdout; give the whole capture and the key log of its connections",
-            ))
+            let advice = match explanation.flows.iter().any(|flow| flow.protocol.is_some()) {
+                true => {
+                    "the output so far is on stdout; give the whole capture and the key log of its connections"
+                }
+                false => {
+                    "give a whole capture of the connections themselves, outside of tunnels that are not read"
+                }
+            };
+            Err(Error::failed(name, format!("not all of it could be read: {first}{more}"), advice))
         }
     }
 }

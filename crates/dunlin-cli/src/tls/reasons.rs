@@ -22,6 +22,9 @@ use crate::tls::{kinds, lists};
 const NO_HELLO: &str =
     "no ClientHello came, as with port scans and health checks; or look at the log of the client";
 
+/// How many addresses of a silent server an error names.
+const MAX_ADDRESSES: usize = 8;
+
 /// The context of a connection's error.
 #[derive(Clone, Copy)]
 pub(crate) struct Explainer<'a> {
@@ -34,18 +37,18 @@ pub(crate) struct Explainer<'a> {
     offered: Option<&'a OnceLock<Vec<CipherSuite>>>,
     /// Whether the server requested a certificate or key, and this client proved none.
     proved_nothing: bool,
-    /// The server's address, if the server has not answered this client over UDP.
-    silent: Option<SocketAddr>,
+    /// The server's addresses, if none of them has answered this client over UDP.
+    silent: &'a [SocketAddr],
 }
 
 impl<'a> Explainer<'a> {
     /// The context of a client; see [`Self::proved_nothing`].
     pub(crate) const fn client(options: &'a TlsOptions, proved_nothing: bool) -> Self {
-        Self { side: Side::Client, options, psks: None, offered: None, proved_nothing, silent: None }
+        Self { side: Side::Client, options, psks: None, offered: None, proved_nothing, silent: &[] }
     }
 
-    /// Sets the address of a server that has not answered this client over UDP.
-    pub(crate) const fn with_silent(self, silent: Option<SocketAddr>) -> Self {
+    /// Sets the addresses of a server that has not answered this client over UDP.
+    pub(crate) const fn with_silent(self, silent: &'a [SocketAddr]) -> Self {
         Self { silent, ..self }
     }
 
@@ -57,7 +60,7 @@ impl<'a> Explainer<'a> {
         offered: &'a OnceLock<Vec<CipherSuite>>,
     ) -> Self {
         let proved_nothing = false;
-        Self { side: Side::Server, options, psks, offered: Some(offered), proved_nothing, silent: None }
+        Self { side: Side::Server, options, psks, offered: Some(offered), proved_nothing, silent: &[] }
     }
 
     /// Explains the failure of a handshake.
@@ -71,8 +74,10 @@ impl<'a> Explainer<'a> {
     }
 
     fn handshake_in_words(&self, error: &HandshakeError) -> Explanation {
-        if let (HandshakeError::Timeout(_), Some(address)) = (error, self.silent) {
-            let why = format!("{error}: nothing came back from {address}");
+        if let (HandshakeError::Timeout(_), [_, ..]) = (error, self.silent) {
+            let mut shown: Vec<_> = self.silent.iter().take(MAX_ADDRESSES).map(ToString::to_string).collect();
+            shown.extend((self.silent.len() > MAX_ADDRESSES).then(|| "others".to_owned()));
+            let why = format!("{error}: nothing came back from {}", shown.join(", "));
             return Explanation::new(
                 why,
                 "check the address, the port and the firewall; leave --udp out if the server speaks TLS over TCP",
@@ -702,6 +707,20 @@ mod tests {
         assert!(told.contains("--alpn"), "{told}");
         let told = Explainer::client(&options, false).handshake(&plain()).advice;
         assert_eq!(told, "another protocol than TLS may answer there: check the port");
+    }
+
+    #[test]
+    fn names_all_addresses_that_are_silent() {
+        let options = TlsOptions::default();
+        let told = |count| {
+            let addresses: Vec<_> =
+                (1..=count).map(|port| SocketAddr::from(([192, 0, 2, 1], port))).collect();
+            let explainer = Explainer::client(&options, false).with_silent(&addresses);
+            explainer.handshake(&HandshakeError::Timeout(Duration::from_secs(1))).why
+        };
+        assert!(told(1).ends_with("nothing came back from 192.0.2.1:1"), "{}", told(1));
+        assert!(told(2).ends_with("nothing came back from 192.0.2.1:1, 192.0.2.1:2"), "{}", told(2));
+        assert!(told(9).ends_with("192.0.2.1:8, others") && !told(8).contains("others"), "{}", told(9));
     }
 
     #[test]

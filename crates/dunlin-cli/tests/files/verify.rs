@@ -87,9 +87,18 @@ fn refuses_keys_that_no_handshake_can_use() {
             "{line}"
         );
     }
-    for (name, key) in [("p256", P256), ("ed25519", "-algorithm ED25519"), ("pss", "-algorithm RSA-PSS")] {
+    for (name, key, is_usual) in [
+        ("p256", P256, true),
+        ("ed25519", "-algorithm ED25519", true),
+        ("pss", "-algorithm RSA-PSS", false),
+        ("p521", "-algorithm EC -pkeyopt ec_paramgen_curve:P-521", false),
+    ] {
         root.issue(name, key, Some(named), "");
-        assert!(root.verify(&format!("{name}.pem")).contains("valid for server and client"));
+        let output = root.0.command(&format!("pki verify --ca root.pem {name}.pem")).output().unwrap();
+        let [told, warned] = [output.stdout, output.stderr].map(|text| String::from_utf8(text).unwrap());
+        assert!(told.contains("valid for server and client"), "{told}");
+        let says = "peers refuse it with their default signature schemes";
+        assert_eq!((warned.contains(says), warned.is_empty()), (!is_usual, is_usual), "{name}: {warned}");
     }
 }
 

@@ -34,7 +34,8 @@ pub(super) const fn of(error: &HandshakeError) -> Option<&'static str> {
 const fn of_identity(failure: &A) -> Option<&'static str> {
     Some(match failure {
         A::NoCertificate => {
-            "give the client a certificate; or write verify = \"optional\" in [listener.clients]"
+            "give the client a certificate, and not one with a key of P-521, ML-DSA-65 or RSA-PSS, which only profiles \
+             accept; or write verify = \"optional\" in [listener.clients]"
         }
         A::UnknownIssuer => {
             "if the client is one of yours, add its authority to ca, or make it send its intermediates"

@@ -9,8 +9,8 @@ use super::der::{seconds, tlv};
 pub(super) const COMMON_NAME: &[u8] = &[0x55, 0x04, 0x03];
 
 /// The common name in a distinguished name, which is given without its header as webpki stores it. `None` if
-/// there is none, if there are several, since two readers could choose different ones, or if it is empty or
-/// contains control characters.
+/// there is none, if there are several, since two readers could choose different ones, or if it is no identity
+/// ([`is_identity`]).
 pub(super) fn common_name(name: &[u8]) -> Option<String> {
     let text = match *attributes(name, COMMON_NAME)? {
         // UTF8String, PrintableString and IA5String.
@@ -20,7 +20,30 @@ pub(super) fn common_name(name: &[u8]) -> Option<String> {
         [(0x1e, text)] => text.chunks(2).map(ascii).collect::<Option<_>>()?,
         _ => return None,
     };
-    (!text.is_empty() && !text.contains(char::is_control)).then_some(text)
+    is_identity(&text).then_some(text)
+}
+
+/// Whether this text names one peer to every reader: it shows something, and contains no character that shows
+/// nothing, breaks a line, or changes the order of others.
+fn is_identity(text: &str) -> bool {
+    !text.trim().is_empty() && !text.contains(|c: char| c.is_control() || is_format(c) || is_unseen(c))
+}
+
+/// Whether a character has the general category Cf (Unicode 16.0), as all that control the direction of text
+/// do.
+fn is_format(c: char) -> bool {
+    matches!(u32::from(c),
+        0xad | 0x600..=0x605 | 0x61c | 0x6dd | 0x70f | 0x890 | 0x891 | 0x8e2 | 0x180e | 0x200b..=0x200f
+        | 0x202a..=0x202e | 0x2060..=0x2064 | 0x2066..=0x206f | 0xfeff | 0xfff9..=0xfffb | 0x1_10bd | 0x1_10cd
+        | 0x1_3430..=0x1_343f | 0x1_bca0..=0x1_bca3 | 0x1_d173..=0x1_d17a | 0xe_0001 | 0xe_0020..=0xe_007f)
+}
+
+/// Other characters of Unicode's Default_Ignorable_Code_Point, which show nothing, and its separators of lines
+/// and paragraphs.
+fn is_unseen(c: char) -> bool {
+    matches!(u32::from(c),
+        0x34f | 0x115f | 0x1160 | 0x17b4 | 0x17b5 | 0x180b..=0x180f | 0x2028 | 0x2029 | 0x2065 | 0x3164
+        | 0xfe00..=0xfe0f | 0xffa0 | 0xfff0..=0xfff8 | 0xe_0000..=0xe_0fff)
 }
 
 /// A character of a string with one or two bytes for each, if it is a printable one of ASCII.
@@ -228,6 +251,19 @@ mod tests {
             // A UniversalString.
             (0x1c, b"\0\0\0d", None),
             (0x0c, b"", None),
+            // Blanks alone, and characters that show nothing or turn others.
+            (0x13, b"  ", None),
+            (0x0c, "\u{a0}\u{2003}".as_bytes(), None),
+            (0x0c, "\u{200b}".as_bytes(), None),
+            (0x0c, "dev\u{200b}1".as_bytes(), None),
+            (0x0c, "dev\u{202e}1".as_bytes(), None),
+            (0x0c, "dev\u{2067}1".as_bytes(), None),
+            (0x0c, "dev\u{ad}1".as_bytes(), None),
+            (0x0c, "dev\u{e0031}".as_bytes(), None),
+            (0x0c, "dev\u{2028}1".as_bytes(), None),
+            (0x0c, "dev\u{3164}".as_bytes(), None),
+            (0x0c, "Dev ice\u{a0}1".as_bytes(), Some("Dev ice\u{a0}1")),
+            (0x0c, "\u{645}\u{62d}\u{645}\u{62f}".as_bytes(), Some("\u{645}\u{62d}\u{645}\u{62f}")),
             (0x1e, b"", None),
         ] {
             assert_eq!(common_name(&name(tag, text)).as_deref(), known, "{tag:#x} {text:?}");

@@ -6,10 +6,11 @@ use std::time::{Duration, SystemTime};
 
 use clap::Args as ClapArgs;
 use dunlin::auth::X509Trust;
+use dunlin::crypto::SignatureAlgorithms;
 use dunlin::error::AuthenticationFailure;
 use dunlin::{Now, Side};
-use dunlin_awslc::ALL_SIGNATURES;
-use dunlin_command::error::{Error, reason};
+use dunlin_awslc::{ALL_SIGNATURES, SIGNATURES};
+use dunlin_command::error::{Error, reason, warn};
 use dunlin_command::files;
 use dunlin_pki::parse_time;
 use pki_types::ServerName;
@@ -60,11 +61,10 @@ pub(super) fn run(args: &Verify, out: &mut dyn Write) -> Result<(), Error> {
     let chain = files::certificates(&args.chain)?;
     let since_epoch = args.time.unwrap_or_else(SystemTime::now).duration_since(SystemTime::UNIX_EPOCH);
     let now_ms = u64::try_from(since_epoch.unwrap_or(Duration::ZERO).as_millis()).unwrap_or(u64::MAX);
-    let check = |side, name: Option<&ServerName<'_>>| {
-        trust
-            .verify_chain(ALL_SIGNATURES.all, &chain, side, name, Now::from_unix_ms(now_ms))
-            .unwrap_or(Ok(()))
+    let by = |algorithms: &SignatureAlgorithms, side, name: Option<&ServerName<'_>>| {
+        trust.verify_chain(algorithms.all, &chain, side, name, Now::from_unix_ms(now_ms)).unwrap_or(Ok(()))
     };
+    let check = |side, name| by(&ALL_SIGNATURES, side, name);
     let words = words(args);
     let failed_by = |failure: &AuthenticationFailure| {
         let (detail, advice) = words.explain(failure).unwrap_or_default();
@@ -86,6 +86,14 @@ pub(super) fn run(args: &Verify, out: &mut dyn Write) -> Result<(), Error> {
         }
     };
     writeln!(out, "{}: valid for {good_for}", args.chain.display())?;
+    let side = if server.is_ok() { Side::Server } else { Side::Client };
+    if by(&SIGNATURES, side, None).is_err() {
+        warn(&format!(
+            "{}: peers refuse it with their default signature schemes, which have no P-521, ML-DSA-65 and RSA-PSS keys; \
+             let them accept its schemes, as with --sigalgs",
+            args.chain.display()
+        ));
+    }
     Ok(())
 }
 
