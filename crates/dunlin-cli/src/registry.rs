@@ -112,7 +112,7 @@ impl AccessOptions {
     /// A client of HTTPS that trusts the given authorities.
     pub(crate) fn https(&self, provider: &Arc<CryptoProvider>) -> Result<HttpsClient, Error> {
         let x509 = match &self.https_ca_file {
-            Some(path) => identity::anchors(path)?,
+            Some(path) => identity::anchors(path, &[])?,
             None => identity::system_anchors()?,
         };
         let connector = connector(provider, x509).map_err(|error| misuse(&error))?;

@@ -135,6 +135,15 @@ pub fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, Error> 
     items_for(path, "certificate", |item| if let Item::Certificate(der) = item { Some(der) } else { None })
 }
 
+/// Returns the certificates of trusted authorities in `path`, at least one. `lists_count` says whether the
+/// caller also reads the CRLs in it.
+///
+/// # Errors
+/// The file cannot be read, has no certificate, or has a CRL that does not count.
+pub fn anchors(path: &Path, lists_count: bool) -> Result<Vec<CertificateDer<'static>>, Error> {
+    dunlin_pki::parse_anchors(&read(path)?, lists_count).map_err(|error| Error::in_file(path, &error))
+}
+
 /// Returns the items in `path` that `choose` takes, at least one of the `wanted` kind.
 ///
 /// # Errors

@@ -67,10 +67,19 @@ fn items<T>(
     faults: &mut Vec<Fault>,
     choose: impl Fn(Item) -> Option<T>,
 ) -> Vec<T> {
+    all(files, faults, |_, content| dunlin_pki::parse_for(content, name, &choose))
+}
+
+/// Reads these files by `parse`.
+fn all<T>(
+    files: &[FileField],
+    faults: &mut Vec<Fault>,
+    parse: impl Fn(&Path, &[u8]) -> Result<Vec<T>, dunlin_pki::Error>,
+) -> Vec<T> {
     let mut all = vec![];
     for file in files {
         let read = read(&file.value).map_err(|error| dunlin_pki::Error::Unreadable(error.kind()));
-        match read.and_then(|content| dunlin_pki::parse_for(&content, name, &choose)) {
+        match read.and_then(|content| parse(&file.value, &content)) {
             Ok(items) => all.extend(items),
             Err(error) => faults.push(unusable(&file.place, &file.value, &error)),
         }
@@ -91,9 +100,8 @@ pub(crate) fn read(path: &Path) -> std::io::Result<Vec<u8>> {
 
 /// Reads certificates of trusted authorities, their CRLs, and trusted raw public keys.
 pub(crate) fn trust([ca, crl, raw_keys]: [&[FileField]; 3], faults: &mut Vec<Fault>) -> Trust {
-    let certificates: Vec<CertificateDer<'static>> = items(ca, "certificate", faults, |item| match item {
-        Item::Certificate(der) => Some(der),
-        _ => None,
+    let certificates: Vec<CertificateDer<'static>> = all(ca, faults, |path, content| {
+        dunlin_pki::parse_anchors(content, crl.iter().any(|list| list.value == path))
     });
     let lists: Vec<CertificateRevocationListDer<'static>> = items(crl, "CRL", faults, |item| match item {
         Item::RevocationList(der) => Some(der),

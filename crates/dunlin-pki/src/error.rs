@@ -60,7 +60,8 @@ pub enum Error {
     /// The PEM does not parse.
     #[error("malformed PEM ({0})")]
     MalformedPem(String),
-    /// A PEM section could hold a certificate, a key or a CRL, but nothing reads it in this form.
+    /// A PEM section, or what looks like a part of one, could hold a certificate, a key or a CRL, but nothing
+    /// reads it in this form.
     #[error("line {line}: {}", why.text(label))]
     Unread {
         /// The number of its first line, from 1 on.
@@ -96,6 +97,9 @@ pub enum Error {
         /// The labels of the PEM sections that it has.
         labels: Vec<String>,
     },
+    /// A CRL stands beside the certificates of trusted authorities, and nothing reads it there.
+    #[error("a CRL in a file of trusted authorities, where nothing reads it")]
+    ListBesideAnchors,
     /// The subject does not parse, or a part of it is too long.
     #[error("bad subject {0:?}")]
     BadSubject(String),
@@ -163,6 +167,9 @@ impl Error {
             Self::Unreadable(ErrorKind::NotFound) => "check the path".into(),
             Self::Unreadable(_) => "give a file that can be read".into(),
             Self::Missing { wanted, .. } => format!("give a file that holds a {wanted}"),
+            Self::ListBesideAnchors => {
+                "give the file as CRLs, too (--CRL, or crl in a configuration), or remove the CRL".into()
+            }
             Self::BadSubject(_) => {
                 "write it in the notation of RFC 4514, e.g. \"CN=name,O=organisation\"".into()
             }
@@ -187,8 +194,16 @@ pub enum Unread {
     Label(&'static str),
     /// Certificates in the envelope of PKCS #7.
     Envelope,
+    /// A container of keys and certificates (RFC 7292).
+    Pkcs12,
     /// A kind of certificate, key or CRL that no handshake uses.
     Kind,
+    /// The line is almost the first or last line of a section: `BEGIN` or `END`.
+    Spelling(&'static str),
+    /// The last line of a section has no first line before it.
+    NoBegin,
+    /// Base64 stands outside of sections.
+    Base64,
 }
 
 impl Unread {
@@ -198,7 +213,11 @@ impl Unread {
             Self::Trusted => format!("{label}: a certificate in OpenSSL's own form"),
             Self::Label(_) => format!("{label} is not the label of RFC 7468"),
             Self::Envelope => format!("{label}: certificates in an envelope"),
+            Self::Pkcs12 => format!("{label}: a container of keys and certificates"),
             Self::Kind => format!("nothing reads the section {label}"),
+            Self::Spelling(edge) => format!("this is no whole -----{edge} line"),
+            Self::NoBegin => format!("the line -----BEGIN {label}----- is missing"),
+            Self::Base64 => "base64 outside of a section".into(),
         }
     }
 
@@ -208,7 +227,19 @@ impl Unread {
             Self::Trusted => "write it with `openssl x509 -in FILE -out NEW`".into(),
             Self::Label(right) => format!("write -----BEGIN {right}----- and -----END {right}-----"),
             Self::Envelope => "take them out: `openssl pkcs7 -in FILE -print_certs -out NEW`".into(),
+            Self::Pkcs12 => {
+                "decode its base64, and make PEM of it: `openssl pkcs12 -in FILE -nodes -out NEW`".into()
+            }
             Self::Kind => format!("remove the section {label}, or convert it to a certificate, key or CRL"),
+            Self::Spelling(edge) => {
+                let label = if label.is_empty() { "LABEL" } else { label };
+                format!("write -----{edge} {label}----- with five hyphens on each side, on a line of its own")
+            }
+            Self::NoBegin => format!("write -----BEGIN {label}----- before it, or remove its last line"),
+            Self::Base64 => {
+                "write the first and last line of its section, e.g. -----BEGIN CERTIFICATE-----, or remove it"
+                    .into()
+            }
         }
     }
 }

@@ -69,7 +69,7 @@ pub use error::{Error, Unread};
 pub use inspect::{CertificateInfo, Part, PublicKeyInfo, RevocationListInfo, RevokedInfo};
 pub use key::KeyPair;
 pub use key_type::KeyType;
-pub use pem::{Item, certificates_to_pem, parse, parse_for, revocation_list_to_pem};
+pub use pem::{Item, certificates_to_pem, parse, parse_anchors, parse_for, revocation_list_to_pem};
 pub use reason::RevocationReason;
 pub use spec::{AltName, CaSpec, Form, LeafSpec, Purpose, Subject};
 pub use time::{Validity, format_time, parse_time};

@@ -25,14 +25,14 @@ pub enum Item {
     RevocationList(CertificateRevocationListDer<'static>),
 }
 
-/// Reads the items of `file`, in order. It skips text around PEM sections, and sections that hold no
-/// certificate, key or CRL, such as parameters and requests. A byte order mark before a section, and blanks
-/// after its lines (RFC 7468 §3), change nothing.
+/// Reads the items of `file`, in order. It skips text around PEM sections, and parameters and requests. A byte
+/// order mark before a section, and blanks after its lines (RFC 7468 §3), change nothing.
 ///
 /// # Errors
 /// [`Error::Empty`] if there is nothing in it; [`Error::UnknownFormat`] if it is neither PEM nor the DER of
 /// one item; [`Error::Utf16`]; [`Error::Pkcs12`]; [`Error::Empty`] if a PEM file has no item of these kinds;
-/// [`Error::Unread`] if a section could hold one, but is of another form; [`Error::MalformedPem`];
+/// [`Error::Unread`] if a section, or what looks like a part of one, could hold one, but is of another form;
+/// [`Error::MalformedPem`];
 /// [`Error::EncryptedKey`]; [`Error::UnusableKey`].
 pub fn parse(file: &[u8]) -> Result<Vec<Item>, Error> {
     labelled(file).map(|(items, _labels)| items)
@@ -50,6 +50,28 @@ pub fn parse_for<T>(
     let (items, labels) = labelled(file)?;
     let chosen: Vec<T> = items.into_iter().filter_map(choose).collect();
     if chosen.is_empty() { Err(Error::Missing { wanted, labels }) } else { Ok(chosen) }
+}
+
+/// Reads the certificates of trusted authorities in `file`, at least one. `lists_count` says whether the caller
+/// also reads the CRLs in it.
+///
+/// # Errors
+/// Those of [`parse`]; [`Error::Missing`]; [`Error::ListBesideAnchors`] if there is a CRL that does not count.
+pub fn parse_anchors(file: &[u8], lists_count: bool) -> Result<Vec<CertificateDer<'static>>, Error> {
+    let mut has_lists = false;
+    let certificates = parse_for(file, "certificate", |item| match item {
+        Item::Certificate(der) => Some(der),
+        Item::RevocationList(_) => {
+            has_lists = true;
+            None
+        }
+        _ => None,
+    });
+    if certificates.is_ok() && has_lists && !lists_count {
+        Err(Error::ListBesideAnchors)
+    } else {
+        certificates
+    }
 }
 
 /// The items of a file, and the labels of its PEM sections.
@@ -102,9 +124,9 @@ const MAX_LABEL: usize = 64;
 enum Section {
     /// It is read under the label of RFC 7468.
     Read(&'static str),
-    /// It holds nothing that this crate reads.
+    /// It is known to hold no certificate, key or CRL.
     Skipped,
-    /// It could hold a certificate, a key or a CRL, and the user must not believe that Dunlin reads it.
+    /// It could hold one, and the user must not believe that Dunlin reads it.
     Refused(Unread),
 }
 
@@ -116,14 +138,17 @@ fn section(label: &str) -> Section {
         "PRIVATE KEY" => Section::Read("PRIVATE KEY"),
         "RSA PRIVATE KEY" => Section::Read("RSA PRIVATE KEY"),
         "EC PRIVATE KEY" => Section::Read("EC PRIVATE KEY"),
+        "EC PARAMETERS" | "DH PARAMETERS" | "X9.42 DH PARAMETERS" | "DSA PARAMETERS" => Section::Skipped,
+        "CERTIFICATE REQUEST" | "NEW CERTIFICATE REQUEST" | "SSL SESSION PARAMETERS" => Section::Skipped,
         "TRUSTED CERTIFICATE" => Section::Refused(Unread::Trusted),
-        "CRL" => Section::Refused(Unread::Label("X509 CRL")),
+        "CERT" | "X509" | "X509 CERT" | "X.509 CERTIFICATE" => Section::Refused(Unread::Label("CERTIFICATE")),
+        "CRL" | "X509 REVOCATION LIST" | "CERTIFICATE REVOCATION LIST" => {
+            Section::Refused(Unread::Label("X509 CRL"))
+        }
+        "PRIVATE" => Section::Refused(Unread::Label("PRIVATE KEY")),
         "PKCS7" | "PKCS #7" | "CMS" | "PKCS #7 SIGNED DATA" => Section::Refused(Unread::Envelope),
-        "CERTIFICATE REQUEST" | "NEW CERTIFICATE REQUEST" => Section::Skipped,
-        label => match ["CERTIFICATE", "KEY", "CRL"].iter().any(|word| label.contains(word)) {
-            true => Section::Refused(Unread::Kind),
-            false => Section::Skipped,
-        },
+        "PKCS12" | "PKCS #12" | "PFX" => Section::Refused(Unread::Pkcs12),
+        _ => Section::Refused(Unread::Kind),
     }
 }
 
@@ -133,78 +158,180 @@ fn sections(file: &[u8]) -> Result<(Zeroizing<Vec<u8>>, Vec<String>), Error> {
     // No section becomes longer: a growing vector would leave unwiped copies of keys behind.
     let mut sections = Zeroizing::new(Vec::with_capacity(file.len() + 1));
     let mut labels: Vec<String> = vec![];
-    // The label of the section that is being read, in the file and in RFC 7468.
-    let mut reads: Option<(String, &str)> = None;
+    // The label of the section around the line, and the one under which it is read, if it is.
+    let mut open: Option<(String, Option<&str>)> = None;
+    // The first line of base64 since the last section.
+    let mut loose = None;
     // Some old editors end lines with CR alone.
     let line_end = if file.contains(&b'\n') { b'\n' } else { b'\r' };
     let unended = |label: &str| Error::MalformedPem(format!("the line -----END {label}----- is missing"));
     for (number, line) in (1..).zip(file.split(|byte| *byte == line_end)) {
         let line = line.strip_prefix("\u{feff}".as_bytes()).unwrap_or(line).trim_ascii_end();
         if contains(line, BEGIN) {
-            if let Some((label, _)) = reads {
+            check_loose(loose)?;
+            let (before, label) = label_in(line, BEGIN).ok_or_else(|| misspelt(number, line, "BEGIN"))?;
+            let refused = |why| Error::Unread { line: number, label: label.clone(), why };
+            if !before.is_empty() {
+                return Err(refused(Unread::NotAtStart));
+            }
+            if let Some((label, _)) = open {
                 return Err(unended(&label));
             }
-            let (before, label) = label_in(line).ok_or_else(|| incomplete(number))?;
-            labels.push(label.clone());
-            let refused = |why| Error::Unread { line: number, label: label.clone(), why };
-            reads = match section(&label) {
+            let canonical = match section(&label) {
                 // PKCS#8 has the word in its label.
                 _ if label.contains("ENCRYPTED") => return Err(Error::EncryptedKey),
                 Section::Refused(why) => return Err(refused(why)),
-                Section::Read(_) if !before.is_empty() => return Err(refused(Unread::NotAtStart)),
-                Section::Read(canonical) => {
-                    put(&mut sections, BEGIN, canonical);
-                    Some((label, canonical))
-                }
+                Section::Read(canonical) => Some(canonical),
                 Section::Skipped => None,
             };
-        } else if let Some((label, canonical)) = &reads {
+            canonical.iter().for_each(|label| put(&mut sections, BEGIN, label));
+            labels.push(label.clone());
+            open = Some((label, canonical));
+        } else if let Some((label, canonical)) = &open {
             let ends = line.strip_prefix(END).map(|rest| rest.strip_suffix(DASHES));
             if ends == Some(Some(label.as_bytes())) {
-                put(&mut sections, END, canonical);
-                reads = None;
+                canonical.iter().for_each(|label| put(&mut sections, END, label));
+                open = None;
             } else if ends.is_some() {
                 return Err(unended(label));
-            } else if let Some(value) = line.strip_prefix(b"Proc-Type:") {
-                // Older forms have it in a header of the section (RFC 1421 §4.6.1.1).
-                if contains(value, b"ENCRYPTED") {
-                    return Err(Error::EncryptedKey);
+            } else if canonical.is_some() {
+                match proc_type(line) {
+                    Some(value) if contains(value, b"ENCRYPTED") => return Err(Error::EncryptedKey),
+                    Some(_) => {}
+                    None => {
+                        sections.extend_from_slice(line);
+                        sections.push(b'\n');
+                    }
                 }
-            } else {
-                sections.extend_from_slice(line);
-                sections.push(b'\n');
             }
-        } else if is_like_begin(line) {
-            return Err(incomplete(number));
+        } else {
+            check_outside(number, line, &mut loose)?;
         }
     }
-    match reads {
+    check_loose(loose)?;
+    match open {
         Some((label, _)) => Err(unended(&label)),
         None => Ok((sections, labels)),
     }
 }
 
-/// The bytes before `-----BEGIN `, and the label after it. `None` unless the line ends there and the label is
-/// valid: a line of a key file that has lost its newlines contains the key, which no message may show.
-fn label_in(line: &[u8]) -> Option<(&[u8], String)> {
-    let at = line.windows(BEGIN.len()).position(|window| window == BEGIN)?;
+/// The value of the header by which older forms say that a key is encrypted (RFC 1421 §4.6.1.1). Headers have
+/// no case.
+fn proc_type(line: &[u8]) -> Option<&[u8]> {
+    let colon = line.iter().position(|byte| *byte == b':')?;
+    let (name, value) = line.split_at_checked(colon)?;
+    name.trim_ascii().eq_ignore_ascii_case(b"Proc-Type").then_some(value)
+}
+
+/// The bytes before `-----BEGIN ` or `-----END `, and the label after it. `None` unless the line ends there
+/// and the label is valid: a line of a key file that has lost its newlines contains the key, which no message
+/// may show.
+fn label_in<'a>(line: &'a [u8], edge: &[u8]) -> Option<(&'a [u8], String)> {
+    let at = line.windows(edge.len()).position(|window| window == edge)?;
     let (before, rest) = line.split_at_checked(at)?;
-    let label = rest.get(BEGIN.len()..)?.strip_suffix(DASHES)?;
+    let label = rest.get(edge.len()..)?.strip_suffix(DASHES)?;
     // RFC 7468 §3 allows more, but no label that could count has it.
     let is_label = |byte: &u8| matches!(byte, b'A'..=b'Z' | b'0'..=b'9' | b'#' | b'.' | b' ');
     let is_one = (1..=MAX_LABEL).contains(&label.len()) && label.iter().all(is_label);
     is_one.then(|| (before, String::from_utf8_lossy(label).into_owned()))
 }
 
-/// Whether the line may be meant as the first line of a section, with other blanks, dashes or cases.
-fn is_like_begin(line: &[u8]) -> bool {
-    let upper = line.to_ascii_uppercase();
-    let words = [&b"CERTIFICATE"[..], b"KEY", b"CRL"];
-    contains(&upper, b"--BEGIN") && words.iter().any(|word| contains(&upper, word))
+/// Checks a line outside of sections: text may stand there, but nothing that could be a part of a section.
+/// `loose` is the first line of base64 since the last section.
+fn check_outside(number: usize, line: &[u8], loose: &mut Option<usize>) -> Result<(), Error> {
+    if contains(line, END) {
+        return Err(match label_in(line, END) {
+            Some((_, label)) => Error::Unread { line: loose.unwrap_or(number), label, why: Unread::NoBegin },
+            None => misspelt(number, line, "END"),
+        });
+    }
+    for edge in ["BEGIN", "END"] {
+        if label_meant(line, edge).is_some_and(|label| STARTS.iter().any(|start| label.starts_with(start))) {
+            return Err(misspelt(number, line, edge));
+        }
+    }
+    if loose.is_none() && has_base64(line) {
+        *loose = Some(number);
+    }
+    Ok(())
 }
 
-fn incomplete(number: usize) -> Error {
-    Error::MalformedPem(format!("line {number}: this is no whole -----BEGIN line"))
+/// The beginnings of labels, without blanks.
+const STARTS: [&str; 20] = [
+    "ANYPRIVATE",
+    "ATTRIBUTECERT",
+    "CERT",
+    "CMS",
+    "CRL",
+    "DSAPRIVATE",
+    "ECPRIVATE",
+    "ENCRYPTED",
+    "KEY",
+    "OPENSSHPRIVATE",
+    "OPENSSLTRUSTED",
+    "PFX",
+    "PKCS",
+    "PRIVATE",
+    "PUBLIC",
+    "REVOCATION",
+    "RSAP",
+    "SSH",
+    "TRUSTED",
+    "X509",
+];
+
+/// The label, in capitals and without blanks, of a line that may be meant as the first (`BEGIN`) or last
+/// (`END`) line of a section: after two or more dashes, also those of text processors, with blanks in any
+/// place.
+fn label_meant(line: &[u8], edge: &str) -> Option<Zeroizing<String>> {
+    // No line becomes longer than this, and a growing string would leave unwiped copies of a key behind.
+    let mut letters = Zeroizing::new(String::with_capacity(2 * line.len()));
+    for chunk in line.utf8_chunks() {
+        for char in chunk.valid().chars() {
+            match char {
+                '-' => letters.push('-'),
+                char if char.is_ascii_alphanumeric() => letters.push(char.to_ascii_uppercase()),
+                char if char.is_ascii() || char.is_alphanumeric() => {}
+                _ => letters.push_str("--"),
+            }
+        }
+        // Dashes in an older encoding.
+        chunk.invalid().iter().for_each(|_| letters.push_str("--"));
+    }
+    let (_, rest) = letters.split_once(&format!("--{edge}"))?;
+    rest.split('-').next().map(|label| Zeroizing::new(label.to_owned()))
+}
+
+/// The error of a line that is almost the first or last line of a section.
+fn misspelt(number: usize, line: &[u8], edge: &'static str) -> Error {
+    let known = ["CERTIFICATE", "X509 CRL", "PUBLIC KEY", "PRIVATE KEY", "RSA PRIVATE KEY", "EC PRIVATE KEY"];
+    let meant = label_meant(line, edge);
+    let is_meant = |label: &&str| meant.as_ref().is_some_and(|meant| **meant == label.replace(' ', ""));
+    let label = known.into_iter().find(is_meant).unwrap_or_default().to_owned();
+    Error::Unread { line: number, label, why: Unread::Spelling(edge) }
+}
+
+fn check_loose(loose: Option<usize>) -> Result<(), Error> {
+    let base64 = |line| Error::Unread { line, label: String::new(), why: Unread::Base64 };
+    loose.map_or(Ok(()), |line| Err(base64(line)))
+}
+
+/// Whether the line has base64 as a section has it: as a whole, or in a long run after a quotation mark or
+/// other text. Digests in hexadecimal are none, nor are words, nor lines that divide.
+fn has_base64(line: &[u8]) -> bool {
+    let is_base64 = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/');
+    let whole = line.trim_ascii();
+    let padding = whole.iter().rev().take_while(|byte| **byte == b'=').count();
+    let whole = whole.get(..whole.len().saturating_sub(padding));
+    line.split(|byte| !is_base64(byte)).any(|run| {
+        // The lines of a section have 64 characters, or 60 or 76 in older forms.
+        let least = if Some(run) == whole { 32 } else { 60 };
+        run.len() >= least
+            && run.iter().any(u8::is_ascii_uppercase)
+            && run.iter().any(u8::is_ascii_lowercase)
+            && run.iter().any(|byte| !byte.is_ascii_alphabetic())
+            && !run.iter().all(u8::is_ascii_hexdigit)
+    })
 }
 
 /// Writes the first or last line of a section that is read.

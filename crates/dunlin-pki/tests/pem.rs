@@ -2,7 +2,10 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may fail")]
 
-use dunlin_pki::{Error, Item, KeyType, Tree, TreeSpec, Unread, certificates_to_pem, parse, parse_for};
+use dunlin_pki::{
+    Authority, CaSpec, CrlSpec, Error, Item, KeyPair, KeyType, Subject, Tree, TreeSpec, Unread, Validity,
+    certificates_to_pem, parse, parse_anchors, parse_for, revocation_list_to_pem,
+};
 
 /// A chain of two certificates, and the key of the first.
 fn files() -> (String, String) {
@@ -91,7 +94,15 @@ fn what_could_count_is_never_skipped_in_silence() {
         ("TRUSTED CERTIFICATE", Unread::Trusted, "openssl x509"),
         ("CRL", Unread::Label("X509 CRL"), "-----BEGIN X509 CRL-----"),
         ("PKCS7", Unread::Envelope, "openssl pkcs7"),
+        ("CERT", Unread::Label("CERTIFICATE"), "-----BEGIN CERTIFICATE-----"),
+        ("X509", Unread::Label("CERTIFICATE"), "-----BEGIN CERTIFICATE-----"),
+        ("X509 REVOCATION LIST", Unread::Label("X509 CRL"), "-----BEGIN X509 CRL-----"),
+        ("PRIVATE", Unread::Label("PRIVATE KEY"), "-----BEGIN PRIVATE KEY-----"),
+        ("PKCS12", Unread::Pkcs12, "openssl pkcs12"),
+        ("PKCS #12", Unread::Pkcs12, "openssl pkcs12"),
         ("OPENSSH PRIVATE KEY", Unread::Kind, "remove"),
+        ("OPENSSL TRUSTED CERT", Unread::Kind, "remove"),
+        ("ROOTS", Unread::Kind, "remove"),
     ] {
         let (file, line) = relabelled(label);
         let error = kinds(file).unwrap_err();
@@ -132,6 +143,89 @@ fn what_looks_like_a_section_is_never_skipped_in_silence() {
     }
 }
 
+/// A line that is almost the first or last one of a section, in the spelling of editors and web pages.
+#[test]
+fn names_the_line_that_mends_a_section() {
+    let (chain, _) = files();
+    let second = chain.rfind("-----BEGIN").unwrap();
+    let (first, rest) = chain.split_at(second);
+    let list = rest.replace("CERTIFICATE", "X509 CRL");
+    let begins = "write -----BEGIN X509 CRL-----";
+    for (rest, says) in [
+        (list.replace("-----BEGIN", "----- BEGIN"), begins),
+        (list.replace("-----BEGIN", "- - - - -BEGIN"), begins),
+        (list.replace("-----", "\u{2014}\u{2013}"), begins),
+        (list.replace("-----", "\u{2014}"), begins),
+        (list.replace("-----", "\u{2010}\u{200b}\u{2010}"), begins),
+        (list.replace("BEGIN X509 CRL", "begin x509 crl"), begins),
+        (list.replace("-----BEGIN X509 CRL-----", "--BEGIN X509 CRL"), begins),
+        (list.replacen("-----BEGIN X509 CRL-----\n", "", 1), begins),
+        (list.replacen("BEGIN", "BEGN", 1), begins),
+        ("-----END X509 CRL-----\n".into(), begins),
+        ("----- END X509 CRL-----\n".into(), "write -----END X509 CRL-----"),
+        (
+            list.lines().skip(1).take(2).map(|line| format!("{line}\n")).collect(),
+            "-----BEGIN CERTIFICATE-----",
+        ),
+        (list.lines().skip(1).take(1).map(|line| format!("    {line}\n")).collect(), "-----BEGIN"),
+        (list.lines().skip(1).take(1).map(|line| format!("> \"{line}\"\n")).collect(), "-----BEGIN"),
+        (format!("{}\n{first}", rest.lines().nth(1).unwrap()), "-----BEGIN"),
+    ] {
+        for file in [format!("{first}{rest}"), format!("{rest}{first}")] {
+            let error = kinds(&file).unwrap_err();
+            assert!(error.advice().contains(says), "{error}: {}\n{file}", error.advice());
+        }
+    }
+    let latin: Vec<u8> =
+        list.replace("-----", "@").bytes().map(|b| if b == b'@' { 0x97 } else { b }).collect();
+    let error = kinds([first.as_bytes(), &latin].concat()).unwrap_err();
+    assert!(error.advice().contains(begins), "{error}");
+}
+
+/// As `openssl x509 -text`, certtool and lists of roots have it.
+#[test]
+fn text_between_sections_is_free() {
+    let (chain, _) = files();
+    let digest = "3f9c".repeat(16);
+    for text in [
+        "Certificate:\n    Data:\n        Version: 3 (0x2)\n        Subject Public Key Info:",
+        "                pub:\n                    04:61:9d:ab:c9:1d:5d:4b:b0:24:09:00:56:b9:76:74:39:15:45",
+        "GlobalSign Root CA\n==================",
+        "#\n# ---- Begin of the list ----\n#",
+        "--- end of certificates ---",
+        "Public key pin:\n    pin-sha256:n4bQgYhMfWWaL+qgxVrQFaO/TxsrC4Is0V1sFBDwCgg=",
+        "Donaudampfschifffahrtsgesellschaftskapitaenswitwe",
+        "////////////////////////////////////////////////////////////////////",
+        "see https://example.org/roots/2026-11/index.html#The-Root-of-Dunlin-and-its-Neighbours-2026",
+        &digest,
+        &digest.to_uppercase(),
+    ] {
+        assert_eq!(kinds(format!("{text}\n{chain}\n{text}\n")), Ok("cc".into()), "{text}");
+        assert_eq!(
+            kinds(chain.replacen("\n-----BEGIN", &format!("\n{text}\n-----BEGIN"), 1)),
+            Ok("cc".into())
+        );
+    }
+}
+
+/// A client that the CRL revokes would get in.
+#[test]
+fn a_list_beside_anchors_must_count() {
+    let subject = Subject::common_name("root").unwrap();
+    let key = KeyPair::generate(KeyType::P256).unwrap();
+    let validity = Validity::from_now_days(30).unwrap();
+    let root = Authority::root(&CaSpec::new(subject, validity), key).unwrap();
+    let list = CrlSpec { previous: None, revoke: vec![], reason: None, validity };
+    let list = revocation_list_to_pem(&root.revocation_list(&list).unwrap()).unwrap();
+    let certificate = certificates_to_pem(std::slice::from_ref(root.certificate())).unwrap();
+    assert_eq!(parse_anchors(certificate.as_bytes(), false).unwrap().len(), 1);
+    let both = format!("{certificate}{list}");
+    assert_eq!(parse_anchors(both.as_bytes(), true).unwrap().len(), 1);
+    let error = parse_anchors(both.as_bytes(), false).unwrap_err();
+    assert_eq!(error, Error::ListBesideAnchors);
+    assert!(error.advice().contains("--CRL"));
+}
+
 /// A key in a variable or a YAML file loses its newlines easily. No message shows it.
 #[test]
 fn a_key_on_one_line_is_in_no_message() {
@@ -154,6 +248,7 @@ fn encrypted_counts_in_a_label_or_in_a_header_of_a_section() {
         format!(
             "-----BEGIN RSA PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED\nDEK-Info: AES-128-CBC,00\n\n{body} RSA PRIVATE KEY-----\n"
         ),
+        format!("-----BEGIN RSA PRIVATE KEY-----\nproc-type : 4,ENCRYPTED\n\n{body} RSA PRIVATE KEY-----\n"),
     ] {
         assert_eq!(kinds(file), Err(Error::EncryptedKey));
     }
@@ -177,7 +272,9 @@ fn damaged_sections_are_refused() {
         (chain.replacen("\nMII", "\nM!I", 1), "not base64"),
     ] {
         match kinds(file) {
-            Err(Error::MalformedPem(why)) => assert!(why.contains(says), "{why}"),
+            Err(error @ (Error::MalformedPem(_) | Error::Unread { .. })) => {
+                assert!(error.to_string().contains(says), "{error}");
+            }
             other => panic!("{says}: {other:?}"),
         }
     }

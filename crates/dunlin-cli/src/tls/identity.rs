@@ -74,8 +74,9 @@ impl TlsOptions {
         Ok(all)
     }
 
-    /// A client's trust settings without CRLs: the given ones, or else the authorities of this machine.
-    pub(super) fn client_trust(&self, insecure: bool) -> Result<Trust, Error> {
+    /// A client's trust settings without the CRLs in `lists`: the given ones, or else the authorities of this
+    /// machine.
+    pub(super) fn client_trust(&self, insecure: bool, lists: &[PathBuf]) -> Result<Trust, Error> {
         let raw = self.enable_server_rpk || self.rpk_file.is_some();
         if insecure {
             let raw_key = raw.then_some(RawKeyTrust::DangerAnyone);
@@ -87,7 +88,7 @@ impl TlsOptions {
         }
         let raw_key = raw.then(|| self.trusted_keys("--enable-server-rpk")).transpose()?;
         let x509 = match &self.ca_file {
-            Some(path) => Some(anchors(path)?),
+            Some(path) => Some(anchors(path, lists)?),
             None if raw || self.has_psk() || self.verifiable.trusts() => None,
             None => Some(system_anchors()?),
         };
@@ -106,11 +107,11 @@ impl TlsOptions {
         Ok(Trust { x509: Some(x509), raw_key: trust.raw_key })
     }
 
-    /// A server's trust settings for clients, without CRLs.
-    pub(super) fn server_trust(&self, client_auth: ClientAuth) -> Result<Trust, Error> {
+    /// A server's trust settings for clients, without the CRLs in `lists`.
+    pub(super) fn server_trust(&self, client_auth: ClientAuth, lists: &[PathBuf]) -> Result<Trust, Error> {
         let raw_key = self.enable_client_rpk.then(|| self.trusted_keys("--enable-client-rpk")).transpose()?;
         let x509 = match &self.ca_file {
-            Some(path) => Some(anchors(path)?),
+            Some(path) => Some(anchors(path, lists)?),
             None => None,
         };
         let verifies = raw_key.is_some() || x509.is_some() || self.verifiable.trusts();
@@ -416,8 +417,9 @@ pub(crate) fn load(
 /// refuse longer ones.
 const MAX_COMMON_HINT: usize = 128;
 
-pub(crate) fn anchors(path: &Path) -> Result<X509Trust, Error> {
-    let certificates = files::certificates(path)?;
+/// The authorities in the file `path`. The caller also reads the CRLs in the files `lists`.
+pub(crate) fn anchors(path: &Path, lists: &[PathBuf]) -> Result<X509Trust, Error> {
+    let certificates = files::anchors(path, lists.iter().any(|list| list == path))?;
     for certificate in &certificates {
         CertificateInfo::from_der(certificate).map_err(|e| Error::in_file(path, &e))?;
     }

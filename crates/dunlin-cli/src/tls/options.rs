@@ -260,7 +260,7 @@ impl TlsOptions {
             (false, false) => vec![PskKeyExchangeMode::PSK_DHE_KE],
         };
         let provider = self.own_provider();
-        let (trust, lists) = self.client_lists(self.client_trust(insecure)?)?;
+        let (trust, lists) = self.client_lists(self.client_trust(insecure, &self.crl)?)?;
         let mut parts = Parts { credentials: self.credentials(Side::Client, &provider)?, trust, judge: None };
         let mut groups = Vec::from_iter(lists);
         groups.extend(self.verifier_files(&provider, &mut parts)?);
@@ -371,7 +371,7 @@ impl TlsOptions {
 
     /// The files of a server's trust settings for clients.
     fn server_trust_files(&self, client_auth: ClientAuth) -> Result<Group, Error> {
-        let first = self.server_trust(client_auth)?;
+        let first = self.server_trust(client_auth, &self.crl)?;
         self.warn_of_unused_trust(client_auth);
         let mut lists = self.lists(&first)?;
         let mut paths: Vec<_> = self.ca_file.iter().chain(&self.rpk_file).cloned().collect();
@@ -383,7 +383,7 @@ impl TlsOptions {
         paths.extend(self.crl.iter().cloned());
         let options = self.clone();
         Ok(Group::new("trust anchors and CRLs", paths, move |parts| {
-            let trust = fixed.clone().map_or_else(|| options.server_trust(client_auth), Ok)?;
+            let trust = fixed.clone().map_or_else(|| options.server_trust(client_auth, &options.crl), Ok)?;
             parts.trust = match &mut lists {
                 Some(lists) => lists.read(trust)?,
                 None => trust,

@@ -106,7 +106,8 @@ fn words(args: &Verify) -> Words {
 fn trust(args: &Verify) -> Result<X509Trust, Error> {
     let unusable =
         |e: &dunlin::Error| Error::failed(args.ca.display(), reason(e), "give certificates of authorities");
-    let mut trust = X509Trust::anchors(files::certificates(&args.ca)?).map_err(|e| unusable(&e))?;
+    let mut trust = X509Trust::anchors(files::anchors(&args.ca, args.crl.contains(&args.ca))?)
+        .map_err(|e| unusable(&e))?;
     let mut lists = vec![];
     for path in &args.crl {
         lists.extend(crl::of_file(path)?);

@@ -166,7 +166,7 @@ fn witnesses(args: &Serve, place: &Place) -> Result<Vec<Witness>, Error> {
         return Ok(Vec::new());
     }
     let x509 = match &args.witness_ca_file {
-        Some(path) => identity::anchors(path)?,
+        Some(path) => identity::anchors(path, &[])?,
         None => identity::system_anchors()?,
     };
     let connector = https::connector(&place.provider, x509).map_err(|error| misuse(&error))?;

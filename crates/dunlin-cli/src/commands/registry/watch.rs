@@ -141,7 +141,7 @@ fn run_watch(args: &Run) -> Result<(), Error> {
         period: FOLLOW_TIME,
     };
     let x509 = match &args.https_ca_file {
-        Some(path) => identity::anchors(path)?,
+        Some(path) => identity::anchors(path, &[])?,
         None => identity::system_anchors()?,
     };
     let connector = connector(&place.provider, x509).map_err(|error| misuse(&error))?;
