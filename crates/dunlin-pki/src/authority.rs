@@ -130,7 +130,8 @@ impl Authority {
     ///
     /// # Errors
     /// [`Error::NotIssued`] for another authority's certificate; [`Error::OtherIssuer`] for another
-    /// authority's CRL; [`Error::MalformedList`]; [`Error::MalformedCertificate`].
+    /// authority's CRL; [`Error::OtherSigner`]; [`Error::UnlikeList`]; [`Error::MalformedList`];
+    /// [`Error::MalformedCertificate`].
     pub fn revocation_list(
         &self,
         spec: &CrlSpec<'_>,

@@ -54,6 +54,12 @@ pub enum Error {
     /// Another authority issued the CRL.
     #[error("another authority issued the CRL")]
     OtherIssuer,
+    /// Another key than the authority's has signed the CRL, or it has changed since.
+    #[error("the authority's key has not signed the CRL")]
+    OtherSigner,
+    /// A CRL that no complete CRL of one authority continues; what it is.
+    #[error("{0}, which a complete CRL cannot continue")]
+    UnlikeList(String),
     /// The name is not a reason for a revocation.
     #[error("unknown revocation reason {0:?}")]
     UnknownReason(String),
@@ -149,8 +155,11 @@ impl Error {
                 "issue it from an authority higher up, or recreate the issuer with a larger --path-len".into()
             }
             Self::NotIssued => "give the certificate and key of its issuer".into(),
-            Self::OtherIssuer => {
+            Self::OtherIssuer | Self::OtherSigner => {
                 "give this authority's CRL, or a path that does not exist to begin a new CRL".into()
+            }
+            Self::UnlikeList(_) => {
+                "give this authority's complete CRL, or a path that does not exist to begin a new CRL".into()
             }
             Self::UnknownReason(_) => {
                 format!("choose one of {}", RevocationReason::ALL.map(RevocationReason::name).join(", "))

@@ -8,10 +8,14 @@ use aws_lc_rs::error::KeyRejected;
 use aws_lc_rs::rand::SystemRandom;
 use aws_lc_rs::rsa;
 use aws_lc_rs::signature::{
-    ECDSA_P256_SHA256_ASN1_SIGNING, ECDSA_P384_SHA384_ASN1_SIGNING, ECDSA_P521_SHA512_ASN1_SIGNING,
-    EcdsaKeyPair, EcdsaSigningAlgorithm, Ed25519KeyPair, KeyPair as _, ML_DSA_44_SIGNING, ML_DSA_65_SIGNING,
-    PqdsaKeyPair, PqdsaSigningAlgorithm, RSA_PKCS1_SHA256, RSA_PSS_SHA256, RSA_PSS_SHA384, RSA_PSS_SHA512,
-    RsaEncoding,
+    ECDSA_P256_SHA256_ASN1, ECDSA_P256_SHA256_ASN1_SIGNING, ECDSA_P256_SHA384_ASN1, ECDSA_P256_SHA512_ASN1,
+    ECDSA_P384_SHA256_ASN1, ECDSA_P384_SHA384_ASN1, ECDSA_P384_SHA384_ASN1_SIGNING, ECDSA_P384_SHA512_ASN1,
+    ECDSA_P521_SHA256_ASN1, ECDSA_P521_SHA384_ASN1, ECDSA_P521_SHA512_ASN1, ECDSA_P521_SHA512_ASN1_SIGNING,
+    ED25519, EcdsaKeyPair, EcdsaSigningAlgorithm, Ed25519KeyPair, KeyPair as _, ML_DSA_44, ML_DSA_44_SIGNING,
+    ML_DSA_65, ML_DSA_65_SIGNING, PqdsaKeyPair, PqdsaSigningAlgorithm, RSA_PKCS1_2048_8192_SHA256,
+    RSA_PKCS1_2048_8192_SHA384, RSA_PKCS1_2048_8192_SHA512, RSA_PKCS1_SHA256, RSA_PSS_2048_8192_SHA256,
+    RSA_PSS_2048_8192_SHA384, RSA_PSS_2048_8192_SHA512, RSA_PSS_SHA256, RSA_PSS_SHA384, RSA_PSS_SHA512,
+    RsaEncoding, UnparsedPublicKey, VerificationAlgorithm,
 };
 use const_oid::db::{fips204, rfc5912, rfc8410};
 use der::asn1::{Any, BitString, SequenceRef};
@@ -21,7 +25,7 @@ use dunlin::crypto::rsa_pss;
 use dunlin::wire::SignatureScheme;
 use pkcs8::PrivateKeyInfoRef;
 use pki_types::{AlgorithmIdentifier, PrivateKeyDer, SubjectPublicKeyInfoDer, alg_id};
-use x509_cert::spki::{AlgorithmIdentifierOwned, SubjectPublicKeyInfoOwned};
+use x509_cert::spki::{AlgorithmIdentifierOwned, SubjectPublicKeyInfoOwned, SubjectPublicKeyInfoRef};
 use zeroize::Zeroizing;
 
 use crate::error::encoding;
@@ -268,6 +272,42 @@ impl KeyPair {
             }
         }
         .map_err(|_| Error::Crypto)
+    }
+
+    /// Whether this key has signed `message` by this algorithm, which other programs may have chosen.
+    pub(crate) fn has_signed(
+        &self,
+        algorithm: &AlgorithmIdentifierOwned,
+        message: &[u8],
+        signature: &[u8],
+    ) -> Result<bool, Error> {
+        let verification: &'static dyn VerificationAlgorithm = match (self.typ, algorithm.oid) {
+            (_, rfc5912::SHA_256_WITH_RSA_ENCRYPTION) => &RSA_PKCS1_2048_8192_SHA256,
+            (_, rfc5912::SHA_384_WITH_RSA_ENCRYPTION) => &RSA_PKCS1_2048_8192_SHA384,
+            (_, rfc5912::SHA_512_WITH_RSA_ENCRYPTION) => &RSA_PKCS1_2048_8192_SHA512,
+            (_, rfc5912::ID_RSASSA_PSS) => match schemes(algorithm).unwrap_or_default() {
+                [SignatureScheme::RSA_PSS_PSS_SHA256] => &RSA_PSS_2048_8192_SHA256,
+                [SignatureScheme::RSA_PSS_PSS_SHA384] => &RSA_PSS_2048_8192_SHA384,
+                [SignatureScheme::RSA_PSS_PSS_SHA512] => &RSA_PSS_2048_8192_SHA512,
+                _ => return Ok(false),
+            },
+            (KeyType::P256, rfc5912::ECDSA_WITH_SHA_256) => &ECDSA_P256_SHA256_ASN1,
+            (KeyType::P256, rfc5912::ECDSA_WITH_SHA_384) => &ECDSA_P256_SHA384_ASN1,
+            (KeyType::P256, rfc5912::ECDSA_WITH_SHA_512) => &ECDSA_P256_SHA512_ASN1,
+            (KeyType::P384, rfc5912::ECDSA_WITH_SHA_256) => &ECDSA_P384_SHA256_ASN1,
+            (KeyType::P384, rfc5912::ECDSA_WITH_SHA_384) => &ECDSA_P384_SHA384_ASN1,
+            (KeyType::P384, rfc5912::ECDSA_WITH_SHA_512) => &ECDSA_P384_SHA512_ASN1,
+            (KeyType::P521, rfc5912::ECDSA_WITH_SHA_256) => &ECDSA_P521_SHA256_ASN1,
+            (KeyType::P521, rfc5912::ECDSA_WITH_SHA_384) => &ECDSA_P521_SHA384_ASN1,
+            (KeyType::P521, rfc5912::ECDSA_WITH_SHA_512) => &ECDSA_P521_SHA512_ASN1,
+            (_, rfc8410::ID_ED_25519) => &ED25519,
+            (_, fips204::ID_ML_DSA_44) => &ML_DSA_44,
+            (_, fips204::ID_ML_DSA_65) => &ML_DSA_65,
+            _ => return Ok(false),
+        };
+        let key = SubjectPublicKeyInfoRef::from_der(&self.public).map_err(encoding)?;
+        let key = UnparsedPublicKey::new(verification, key.subject_public_key.raw_bytes());
+        Ok(key.verify(message, signature).is_ok())
     }
 }
 

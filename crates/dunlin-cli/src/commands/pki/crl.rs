@@ -14,7 +14,7 @@ use super::make::Issuer;
 
 /// Revoke certificates: make or renew an authority's CRL (certificate revocation list).
 ///
-/// An existing CRL keeps its entries and gets the next number. Without --revoke it is only renewed. Give the
+/// An existing CRL of the authority keeps its entries and gets the next number. Without --revoke it is only renewed. Give the
 /// new file to every peer that checks revocation: `dunlin client`, `server` and `pki verify` take it as
 /// --CRL.
 #[derive(ClapArgs)]
@@ -51,7 +51,10 @@ pub(super) fn run(args: &Crl, out: &mut dyn Write) -> Result<(), Error> {
     };
     let list = issuer.revocation_list(&spec).map_err(|error| {
         let at = match error {
-            dunlin_pki::Error::OtherIssuer | dunlin_pki::Error::MalformedList(_) => &args.crl,
+            dunlin_pki::Error::OtherIssuer
+            | dunlin_pki::Error::OtherSigner
+            | dunlin_pki::Error::UnlikeList(_)
+            | dunlin_pki::Error::MalformedList(_) => &args.crl,
             _ => args.revoke.first().unwrap_or(&args.crl),
         };
         Error::in_file(at, &error)
