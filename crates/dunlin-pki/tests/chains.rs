@@ -247,14 +247,14 @@ fn rejects_files_without_usable_certificates_keys_or_crls() {
         b"-----BEGIN RSA PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED\n\nMAA=\n-----END RSA PRIVATE KEY-----\n";
     let cut = b"-----BEGIN CERTIFICATE-----\nMAA=\n";
     let bad_key = b"-----BEGIN PRIVATE KEY-----\nMAA=\n-----END PRIVATE KEY-----\n";
-    let other = b"-----BEGIN X509 PARAMETERS-----\nMAA=\n-----END X509 PARAMETERS-----\n";
+    let other = b"-----BEGIN EC PARAMETERS-----\nMAA=\n-----END EC PARAMETERS-----\n";
     let cases: [(&[u8], Error); 6] = [
         (b"", Error::Empty { labels: vec![] }),
         (b"hello", Error::UnknownFormat),
         (encrypted, Error::EncryptedKey),
         (old, Error::EncryptedKey),
         (bad_key, Error::UnusableKey),
-        (other, Error::Empty { labels: vec!["X509 PARAMETERS".into()] }),
+        (other, Error::Empty { labels: vec!["EC PARAMETERS".into()] }),
     ];
     for (file, error) in cases {
         assert_eq!(parse(file).err(), Some(error), "{}", String::from_utf8_lossy(file));
