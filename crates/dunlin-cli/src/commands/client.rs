@@ -677,7 +677,7 @@ impl<'a> Client<'a> {
         Error::failed(self.what(), why, "send it again, without --early-data").with_code(Code::EARLY_DATA)
     }
 
-    fn explainer<'a>(&'a self, progress: &'a Progress) -> Explainer<'a> {
+    fn explainer<'b>(&'b self, progress: &'b Progress) -> Explainer<'b> {
         let silent = if self.args.tls.udp { progress.silent() } else { &[] };
         Explainer::client(&self.args.tls, progress.is_anonymous()).with_silent(silent)
     }
