@@ -7,7 +7,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use der::{Decode, Encode};
 use dunlin::crypto::{CryptoProvider, SigningKey};
 use dunlin::{Credential, Side};
 use pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
@@ -116,15 +115,12 @@ impl KeyPair {
 
 /// Whether the key belongs to the first certificate.
 fn is_key_of(pair: &KeyPair, chain: &[CertificateDer<'_>]) -> Result<bool, Error> {
-    let malformed = |error: der::Error| Error::MalformedCertificate(error.to_string());
-    let leaf = chain.first().ok_or(Error::missing("certificate"))?;
-    let leaf = Certificate::from_der(leaf).map_err(malformed)?;
-    let leaf = leaf.tbs_certificate();
+    let leaf = Certificate::from_der(chain.first().ok_or(Error::missing("certificate"))?)?;
     // RFC 8446 §4.4.2.2: peers accept only version 3.
-    if leaf.version() != Version::V3 {
+    if leaf.fields.tbs.version != Version::V3 {
         return Err(Error::MalformedCertificate("not of version 3".to_owned()));
     }
-    Ok(leaf.subject_public_key_info().to_der().map_err(malformed)? == pair.public_key().as_ref())
+    Ok(leaf.public_key() == pair.public_key())
 }
 
 /// Why every peer with a correct clock will refuse a chain.
