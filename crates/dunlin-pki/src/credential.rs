@@ -86,15 +86,17 @@ impl LoadedCredential {
     ) -> Result<Self, CredentialFault> {
         let in_key = |error| CredentialFault::Key(error);
         let private = |item| if let Item::PrivateKey(pair) = item { Some(pair) } else { None };
-        let pair = parse_for(key, "private key", private).map_err(in_key)?.into_iter().next();
-        let pair = pair.ok_or(CredentialFault::Key(Error::missing("private key")))?;
+        let pairs = parse_for(key, "private key", private).map_err(in_key)?;
+        let count = pairs.len();
+        let pair = pairs.into_iter().next().ok_or(CredentialFault::Key(Error::missing("private key")))?;
         let signing_key = pair.signing_key(provider).map_err(in_key)?;
 
         let in_certificate = |error| CredentialFault::Certificate(error);
         let public = |item| if let Item::Certificate(der) = item { Some(der) } else { None };
         let chain = parse_for(certificate, "certificate", public).map_err(in_certificate)?;
         if !is_key_of(&pair, &chain).map_err(in_certificate)? {
-            return Err(CredentialFault::Key(Error::KeyMismatch));
+            let mismatch = if count > 1 { Error::FirstKeyMismatch(count) } else { Error::KeyMismatch };
+            return Err(CredentialFault::Key(mismatch));
         }
         let refusal = Refusal::of(&chain, side, now);
         Ok(Self { credential: Credential::x509(chain, signing_key.clone()), key: signing_key, refusal })
