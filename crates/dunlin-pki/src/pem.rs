@@ -149,7 +149,15 @@ fn section(label: &str) -> Section {
         "PRIVATE" => Section::Refused(Unread::Label("PRIVATE KEY")),
         "PKCS7" | "PKCS #7" | "CMS" | "PKCS #7 SIGNED DATA" => Section::Refused(Unread::Envelope),
         "PKCS12" | "PKCS #12" | "PFX" => Section::Refused(Unread::Pkcs12),
-        _ => Section::Refused(Unread::Kind),
+        other => {
+            let plain = other.split_ascii_whitespace().collect::<Vec<_>>().join(" ");
+            let right = if plain == other { Section::Refused(Unread::Kind) } else { section(&plain) };
+            Section::Refused(if let Section::Read(right) = right {
+                Unread::Label(right)
+            } else {
+                Unread::Kind
+            })
+        }
     }
 }
 
@@ -362,7 +370,11 @@ fn parse_der(file: &[u8]) -> Result<Item, Error> {
     if file.is_ascii() && has_base64(file.trim_ascii().split(|byte| *byte == b'\n').next().unwrap_or(file)) {
         return Err(bare_base64(file));
     }
-    let key = PrivateKeyDer::try_from(file).map_err(|_| Error::UnknownFormat)?;
+    let key = PrivateKeyDer::try_from(file).map_err(|_| match sections(file) {
+        // No line is the first of a section, but one may be meant.
+        Err(error @ Error::Unread { .. }) => error,
+        _ => Error::UnknownFormat,
+    })?;
     KeyPair::from_der(&key).map(Item::PrivateKey)
 }
 

@@ -161,6 +161,8 @@ fn names_the_line_that_mends_a_section() {
         (list.replace("-----BEGIN X509 CRL-----", "--BEGIN X509 CRL"), begins),
         (list.replacen("-----BEGIN X509 CRL-----\n", "", 1), begins),
         (list.replacen("BEGIN", "BEGN", 1), begins),
+        (list.replace("X509 CRL-----", "X509 CRL -----"), begins),
+        (list.replace("X509 CRL-----", " X509  CRL-----"), begins),
         ("-----END X509 CRL-----\n".into(), begins),
         ("----- END X509 CRL-----\n".into(), "write -----END X509 CRL-----"),
         (
@@ -175,6 +177,10 @@ fn names_the_line_that_mends_a_section() {
             let error = kinds(&file).unwrap_err();
             assert!(error.advice().contains(says), "{error}: {}\n{file}", error.advice());
         }
+    }
+    for dashes in ["\u{2014}", "--", "----- "] {
+        let error = kinds(list.replace("-----", dashes)).unwrap_err();
+        assert!(error.advice().contains(begins), "{error}");
     }
     let latin: Vec<u8> =
         list.replace("-----", "@").bytes().map(|b| if b == b'@' { 0x97 } else { b }).collect();
