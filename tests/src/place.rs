@@ -13,6 +13,12 @@ use crate::peer::is_root;
 /// A temporary directory in which commands run. It is removed with the value.
 pub struct Place(TempDir);
 
+impl Default for Place {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl Place {
     /// A new directory.
     pub fn new() -> Self {

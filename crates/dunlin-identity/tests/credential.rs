@@ -11,7 +11,7 @@ use dunlin::crypto::SigningKey;
 use dunlin_identity::credential::proof::{self, MAX_ISSUER_CLOCK_SKEW, ProofError};
 use dunlin_identity::credential::{
     Context, Contexts, CredentialError, Issuer, JwtError, MAX_CREDENTIAL, Seconds, VerifiedCredential,
-    Verifier,
+    Verifier, of_file,
 };
 use dunlin_identity::encoding::json::JsonFault;
 use dunlin_identity::key::{self, KeyError, KeyType, PublicKey, multibase_decode};
@@ -186,6 +186,18 @@ impl Case {
         let signature = key::sign(&*self.signer, &provider(), scheme, signed.as_bytes()).unwrap();
         self.verify(&format!("{signed}.{}", encode(&signature)))
     }
+}
+
+/// Editors write a byte order mark and a line break. Both are bytes of CBOR in the compact form.
+#[test]
+fn a_file_is_read_as_an_editor_writes_it() {
+    for text in ["{\"a\":1}", "eyJ.e30.AA"] {
+        for file in [text.to_owned(), format!("{text}\r\n"), format!("\u{feff}{text}\n")] {
+            assert_eq!(of_file(file.as_bytes()), text.as_bytes());
+        }
+    }
+    let compact = [0xd2, 0x84, b'\n'];
+    assert_eq!(of_file(&compact), compact);
 }
 
 #[test]

@@ -2,8 +2,8 @@
 
 use std::time::SystemTime;
 
+use der::Decode;
 use der::asn1::OctetString;
-use der::{Decode, Encode};
 use pki_types::{CertificateDer, CertificateRevocationListDer};
 use x509_cert::ext::pkix::{BasicConstraints, SubjectKeyIdentifier};
 use x509_cert::name::Name;
@@ -59,25 +59,24 @@ impl Authority {
     pub fn load(mut chain: Vec<CertificateDer<'static>>, key: KeyPair) -> Result<Self, Error> {
         let malformed = |error: der::Error| Error::MalformedCertificate(error.to_string());
         let first = chain.first().ok_or(Error::missing("certificate"))?;
-        let certificate = Certificate::from_der(first).map_err(malformed)?;
-        let tbs = certificate.tbs_certificate();
-        match tbs.get_extension::<BasicConstraints>().map_err(malformed)? {
-            Some((_, constraints)) if constraints.ca => {}
+        let certificate = Certificate::from_der(first)?;
+        match certificate.extension::<BasicConstraints>().map_err(malformed)? {
+            Some(constraints) if constraints.ca => {}
             _ => return Err(Error::NotAnAuthority),
         }
-        if tbs.subject_public_key_info().to_der().map_err(malformed)? != key.public_key().as_ref() {
+        if certificate.public_key() != key.public_key() {
             return Err(Error::KeyMismatch);
         }
-        let key_id = tbs.get_extension::<SubjectKeyIdentifier>().map_err(malformed)?.map(|(_, id)| id.0);
-        let name = tbs.subject().clone();
-        let not_after = tbs.validity().not_after.to_system_time();
-        let is_root = is_self_issued(&certificate);
+        let key_id = certificate.extension::<SubjectKeyIdentifier>().map_err(malformed)?.map(|id| id.0);
+        let name = Name::from_der(certificate.subject().as_der()).map_err(malformed)?;
+        let not_after = certificate.not_after();
+        let is_root = certificate.is_self_issued();
 
         let path_len = path_len(&chain);
 
         // A peer that trusts the root has it already, so the chain omits it (RFC 8446 §4.4.2).
         let mut above = chain.split_off(1);
-        above.retain(|der| !Certificate::from_der(der).is_ok_and(|certificate| is_self_issued(&certificate)));
+        above.retain(|der| !Certificate::from_der(der).is_ok_and(|certificate| certificate.is_self_issued()));
         chain.append(&mut above);
         Ok(Self { chain, key, name, key_id, not_after, is_root, path_len })
     }
@@ -185,10 +184,6 @@ fn ca_certificate(
     encode::certificate(signer, spec.subject.name(), key.public_key(), &spec.validity, spec.form, extensions)
 }
 
-fn is_self_issued(certificate: &Certificate) -> bool {
-    certificate.tbs_certificate().subject() == certificate.tbs_certificate().issuer()
-}
-
 /// How many further authorities `chain` allows below its first certificate (RFC 5280 §4.2.1.9). The walk
 /// stops at the first certificate that did not issue the one before it.
 fn path_len(chain: &[CertificateDer<'_>]) -> Option<i64> {
@@ -196,12 +191,11 @@ fn path_len(chain: &[CertificateDer<'_>]) -> Option<i64> {
     let mut below: Option<Certificate> = None;
     for (depth, der) in (0..).zip(chain) {
         let Ok(certificate) = Certificate::from_der(der) else { break };
-        let tbs = certificate.tbs_certificate();
-        if below.is_some_and(|below| below.tbs_certificate().issuer() != tbs.subject()) {
+        if below.is_some_and(|below| below.issuer() != certificate.subject()) {
             break;
         }
-        let constraints = tbs.get_extension::<BasicConstraints>().ok().flatten();
-        let limit = constraints.and_then(|(_, c)| c.path_len_constraint).map(|len| i64::from(len) - depth);
+        let constraints = certificate.extension::<BasicConstraints>().ok().flatten();
+        let limit = constraints.and_then(|c| c.path_len_constraint).map(|len| i64::from(len) - depth);
         least = least.into_iter().chain(limit).min();
         below = Some(certificate);
     }

@@ -7,7 +7,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use der::{Decode, Encode};
 use dunlin::crypto::{CryptoProvider, SigningKey};
 use dunlin::{Credential, Side};
 use pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
@@ -87,15 +86,17 @@ impl LoadedCredential {
     ) -> Result<Self, CredentialFault> {
         let in_key = |error| CredentialFault::Key(error);
         let private = |item| if let Item::PrivateKey(pair) = item { Some(pair) } else { None };
-        let pair = parse_for(key, "private key", private).map_err(in_key)?.into_iter().next();
-        let pair = pair.ok_or(CredentialFault::Key(Error::missing("private key")))?;
+        let pairs = parse_for(key, "private key", private).map_err(in_key)?;
+        let count = pairs.len();
+        let pair = pairs.into_iter().next().ok_or(CredentialFault::Key(Error::missing("private key")))?;
         let signing_key = pair.signing_key(provider).map_err(in_key)?;
 
         let in_certificate = |error| CredentialFault::Certificate(error);
         let public = |item| if let Item::Certificate(der) = item { Some(der) } else { None };
         let chain = parse_for(certificate, "certificate", public).map_err(in_certificate)?;
         if !is_key_of(&pair, &chain).map_err(in_certificate)? {
-            return Err(CredentialFault::Key(Error::KeyMismatch));
+            let mismatch = if count > 1 { Error::FirstKeyMismatch(count) } else { Error::KeyMismatch };
+            return Err(CredentialFault::Key(mismatch));
         }
         let refusal = Refusal::of(&chain, side, now);
         Ok(Self { credential: Credential::x509(chain, signing_key.clone()), key: signing_key, refusal })
@@ -116,15 +117,12 @@ impl KeyPair {
 
 /// Whether the key belongs to the first certificate.
 fn is_key_of(pair: &KeyPair, chain: &[CertificateDer<'_>]) -> Result<bool, Error> {
-    let malformed = |error: der::Error| Error::MalformedCertificate(error.to_string());
-    let leaf = chain.first().ok_or(Error::missing("certificate"))?;
-    let leaf = Certificate::from_der(leaf).map_err(malformed)?;
-    let leaf = leaf.tbs_certificate();
+    let leaf = Certificate::from_der(chain.first().ok_or(Error::missing("certificate"))?)?;
     // RFC 8446 §4.4.2.2: peers accept only version 3.
-    if leaf.version() != Version::V3 {
+    if leaf.fields.tbs.version != Version::V3 {
         return Err(Error::MalformedCertificate("not of version 3".to_owned()));
     }
-    Ok(leaf.subject_public_key_info().to_der().map_err(malformed)? == pair.public_key().as_ref())
+    Ok(leaf.public_key() == pair.public_key())
 }
 
 /// Why every peer with a correct clock will refuse a chain.

@@ -11,6 +11,7 @@ use pki_types::{CertificateDer, CertificateRevocationListDer};
 use x509_cert::certificate::Version;
 use x509_cert::ext::Extension;
 use x509_cert::ext::pkix::{CrlNumber, IssuingDistributionPoint};
+use x509_cert::name::Name;
 
 use crate::encode::{Signer, authority_key_identifier, extension};
 use crate::error::encoding;
@@ -53,13 +54,11 @@ pub(crate) fn revocation_list(
     let reason = spec.reason.map(|reason| extension(false, &reason.encoded()));
     let reason = reason.transpose()?.map(|reason| vec![reason]);
     for der in &spec.revoke {
-        let malformed = |error: der::Error| Error::MalformedCertificate(error.to_string());
-        let certificate = Certificate::from_der(der).map_err(malformed)?;
-        let tbs = certificate.tbs_certificate();
-        if tbs.issuer() != signer.name {
+        let certificate = Certificate::from_der(der)?;
+        if !Name::from_der(certificate.issuer().as_der()).is_ok_and(|issuer| issuer == *signer.name) {
             return Err(Error::NotIssued);
         }
-        let serial_number = tbs.serial_number().clone();
+        let serial_number = certificate.fields.tbs.serial_number;
         if revoked.iter().all(|entry: &RevokedCert| entry.serial_number != serial_number) {
             revoked.push(RevokedCert {
                 serial_number,

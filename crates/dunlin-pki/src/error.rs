@@ -33,6 +33,9 @@ pub enum Error {
     /// The private key does not belong to the certificate.
     #[error("the private key does not belong to the certificate")]
     KeyMismatch,
+    /// The file has several private keys, and the first does not belong to the certificate; their number.
+    #[error("the first of {0} private keys in it does not belong to the certificate")]
+    FirstKeyMismatch(usize),
     /// The certificate's basicConstraints do not assert `cA` (RFC 5280 §4.2.1.9).
     #[error("the certificate does not belong to a certificate authority")]
     NotAnAuthority,
@@ -89,6 +92,9 @@ pub enum Error {
     /// The file is a container of keys and certificates (RFC 7292).
     #[error("a PKCS #12 file")]
     Pkcs12,
+    /// The file is an envelope of certificates in DER (RFC 2315).
+    #[error("a PKCS #7 file")]
+    Pkcs7,
     /// The file cannot be read; the kind of the error.
     #[error("{}", unreadable(*.0))]
     Unreadable(ErrorKind),
@@ -148,6 +154,7 @@ impl Error {
             Self::ShortKey => format!("make a longer key, or one of another type: {}", KeyType::names()),
             Self::EncryptedKey => "decrypt it first, e.g. with `openssl pkey`".into(),
             Self::KeyMismatch => "give the private key of this certificate".into(),
+            Self::FirstKeyMismatch(_) => "leave only the private key of this certificate in the file".into(),
             Self::NotAnAuthority => {
                 "give a certificate made by `dunlin pki ca` or `dunlin pki intermediate`".into()
             }
@@ -173,6 +180,9 @@ impl Error {
             Self::Empty { .. } => "give a file that holds a certificate, a key or a CRL".into(),
             Self::Utf16 => "save it as ASCII or UTF-8".into(),
             Self::Pkcs12 => "make PEM of it: `openssl pkcs12 -in FILE -nodes -out NEW`".into(),
+            Self::Pkcs7 => {
+                "take its certificates out: `openssl pkcs7 -inform DER -in FILE -print_certs -out NEW`".into()
+            }
             Self::Unreadable(ErrorKind::NotFound) => "check the path".into(),
             Self::Unreadable(_) => "give a file that can be read".into(),
             Self::Missing { wanted, .. } => format!("give a file that holds a {wanted}"),

@@ -1,6 +1,5 @@
 //! Describes certificates, public keys and CRLs for people and reports.
 
-use std::net::{Ipv4Addr, Ipv6Addr};
 use std::time::SystemTime;
 
 use const_oid::db::{DB, fips204, rfc5912, rfc8410};
@@ -9,11 +8,11 @@ use der::asn1::UintRef;
 use der::{Decode, Encode, Sequence};
 use pki_types::SubjectPublicKeyInfoDer;
 use serde::{Serialize, Serializer};
-use x509_cert::ext::pkix::name::GeneralName;
-use x509_cert::ext::pkix::{BasicConstraints, CrlReason, ExtendedKeyUsage, KeyUsage, SubjectAltName};
+use x509_cert::ext::pkix::{BasicConstraints, CrlReason, ExtendedKeyUsage, KeyUsage};
 use x509_cert::spki::{SubjectPublicKeyInfoOwned, SubjectPublicKeyInfoRef};
 
-use crate::{Certificate, CertificateList, Error, RevokedCert, format_time};
+use crate::certificate::Fields;
+use crate::{Certificate, CertificateList, DistinguishedName, Error, RevokedCert, format_time};
 
 /// The content of a certificate. Nothing is validated, not even the signature.
 #[derive(Clone, Debug, Serialize)]
@@ -121,7 +120,8 @@ impl RevocationListInfo {
         let list = CertificateList::from_der(der)?;
         let tbs = &list.tbs_cert_list;
         Ok(Self {
-            issuer: tbs.issuer.to_string(),
+            issuer: DistinguishedName::from_der(&tbs.issuer.to_der()?)
+                .map_or_else(|| tbs.issuer.to_string(), |issuer| issuer.to_string()),
             number: crate::crl::number(tbs)?,
             this_update: tbs.this_update.to_system_time(),
             next_update: tbs.next_update.map(|time| time.to_system_time()),
@@ -154,28 +154,27 @@ impl CertificateInfo {
     }
 
     fn read(der: &[u8]) -> der::Result<Self> {
-        let certificate = Certificate::from_der(der)?;
-        let tbs = certificate.tbs_certificate();
-        let constraints = tbs.get_extension::<BasicConstraints>()?.map(|(_, constraints)| constraints);
-        let names = tbs.get_extension::<SubjectAltName>()?.map(|(_, names)| names.0).unwrap_or_default();
-        let usages = tbs.get_extension::<KeyUsage>()?.map(|(_, usage)| usage.0).unwrap_or_default();
-        let purposes = tbs.get_extension::<ExtendedKeyUsage>()?.map(|(_, usage)| usage.0).unwrap_or_default();
+        let certificate = Certificate::read(der)?;
+        let tbs = &certificate.fields.tbs;
+        let constraints = certificate.extension::<BasicConstraints>()?;
+        let usages = certificate.extension::<KeyUsage>()?.map(|usage| usage.0).unwrap_or_default();
+        let purposes = certificate.extension::<ExtendedKeyUsage>()?.map(|usage| usage.0).unwrap_or_default();
         Ok(Self {
-            subject: tbs.subject().to_string(),
-            issuer: tbs.issuer().to_string(),
-            serial: hex(tbs.serial_number().as_bytes()),
-            not_before: tbs.validity().not_before.to_system_time(),
-            not_after: tbs.validity().not_after.to_system_time(),
-            names: names.iter().map(general_name).collect(),
+            subject: certificate.subject().to_string(),
+            issuer: certificate.issuer().to_string(),
+            serial: hex(tbs.serial_number.as_bytes()),
+            not_before: tbs.validity.not_before.to_system_time(),
+            not_after: certificate.not_after(),
+            names: certificate.read_names()?.iter().map(ToString::to_string).collect(),
             ca: constraints.as_ref().is_some_and(|constraints| constraints.ca),
             path_len: constraints.and_then(|constraints| constraints.path_len_constraint),
             key_usages: usages.into_iter().map(|usage| lower_first(&format!("{usage:?}"))).collect(),
             purposes: purposes.iter().map(purpose).collect(),
-            public_key: PublicKeyInfo::of(tbs.subject_public_key_info())?,
-            signature_algorithm: oid_name(&certificate.signature_algorithm().oid),
+            public_key: PublicKeyInfo::of(&tbs.subject_public_key_info)?,
+            signature_algorithm: oid_name(&certificate.fields.signature_algorithm.oid),
             sha256: sha256(der),
             bytes: der.len(),
-            parts: parts(&certificate, der.len())?,
+            parts: parts(&certificate.fields, der.len())?,
         })
     }
 }
@@ -236,49 +235,27 @@ fn algorithm(spki: &[u8]) -> der::Result<String> {
 
 /// The size of each part. The remainder is called framing: tags and lengths of the structures around the
 /// parts.
-fn parts(certificate: &Certificate, total: usize) -> der::Result<Vec<Part>> {
-    let tbs = certificate.tbs_certificate();
+fn parts(certificate: &Fields, total: usize) -> der::Result<Vec<Part>> {
+    let tbs = &certificate.tbs;
     let mut parts = vec![];
     let mut add = |name: &str, size: der::Length| -> der::Result<()> {
         parts.push(Part { name: name.to_owned(), bytes: usize::try_from(size)? });
         Ok(())
     };
-    add("serialNumber", tbs.serial_number().encoded_len()?)?;
-    add("signature", tbs.signature().encoded_len()?)?;
-    add("issuer", tbs.issuer().encoded_len()?)?;
-    add("validity", tbs.validity().encoded_len()?)?;
-    add("subject", tbs.subject().encoded_len()?)?;
-    add("subjectPublicKeyInfo", tbs.subject_public_key_info().encoded_len()?)?;
-    for extension in tbs.extensions().into_iter().flatten() {
+    add("serialNumber", tbs.serial_number.encoded_len()?)?;
+    add("signature", tbs.signature.encoded_len()?)?;
+    add("issuer", tbs.issuer.encoded_len()?)?;
+    add("validity", tbs.validity.encoded_len()?)?;
+    add("subject", tbs.subject.encoded_len()?)?;
+    add("subjectPublicKeyInfo", tbs.subject_public_key_info.encoded_len()?)?;
+    for extension in tbs.extensions.iter().flatten() {
         add(&oid_name(&extension.extn_id), extension.encoded_len()?)?;
     }
-    add("signatureAlgorithm", certificate.signature_algorithm().encoded_len()?)?;
-    add("signatureValue", certificate.signature().encoded_len()?)?;
+    add("signatureAlgorithm", certificate.signature_algorithm.encoded_len()?)?;
+    add("signatureValue", certificate.signature.encoded_len()?)?;
     let named: usize = parts.iter().map(|part| part.bytes).sum();
     parts.push(Part { name: "framing".into(), bytes: total.saturating_sub(named) });
     Ok(parts)
-}
-
-fn general_name(name: &GeneralName) -> String {
-    match name {
-        GeneralName::DnsName(name) => format!("DNS:{name}"),
-        GeneralName::Rfc822Name(address) => format!("email:{address}"),
-        GeneralName::UniformResourceIdentifier(uri) => format!("URI:{uri}"),
-        GeneralName::DirectoryName(name) => format!("dirName:{name}"),
-        GeneralName::RegisteredId(oid) => format!("RID:{oid}"),
-        GeneralName::IpAddress(bytes) => {
-            let bytes = bytes.as_bytes();
-            if let Ok(octets) = <[u8; 4]>::try_from(bytes) {
-                format!("IP:{}", Ipv4Addr::from(octets))
-            } else if let Ok(octets) = <[u8; 16]>::try_from(bytes) {
-                format!("IP:{}", Ipv6Addr::from(octets))
-            } else {
-                format!("IP:{}", hex(bytes))
-            }
-        }
-        GeneralName::OtherName(other) => format!("otherName:{}", other.type_id),
-        GeneralName::EdiPartyName(_) => "ediPartyName".into(),
-    }
 }
 
 fn purpose(oid: &ObjectIdentifier) -> String {

@@ -34,13 +34,14 @@
 //! 5    tree credential | whole trees of certificates; a chain and its key from files
 //! 4    authority inspect | issues certificates and CRLs; describes them
 //! 3    crl encode pem  | the content of CRLs and certificates; the files that hold them
-//! 2    key spec        | key pairs; specifications of certificates
+//! 2    certificate key spec | certificates, parsed; key pairs; specifications of certificates
 //! 1    error other_key time | errors, also of unsupported keys; the validity
-//! 0    key_type reason | types of keys and reasons for a revocation, by name
+//! 0    key_type name reason | types of keys and reasons for a revocation, by name; names of subjects
 //! ```
 //! <!-- end of layers -->
 
 mod authority;
+mod certificate;
 mod credential;
 mod crl;
 mod encode;
@@ -48,6 +49,7 @@ mod error;
 mod inspect;
 mod key;
 mod key_type;
+mod name;
 mod other_key;
 mod pem;
 mod reason;
@@ -55,20 +57,21 @@ mod spec;
 mod time;
 mod tree;
 
-/// Certificates and CRLs with serial numbers of any length: some authorities issue longer ones than the 20
-/// bytes of RFC 5280 §4.1.2.2.
-type Certificate = x509_cert::certificate::CertificateInner<x509_cert::certificate::Raw>;
+/// CRLs with serial numbers of any length: some authorities issue longer ones than the 20 bytes of RFC 5280
+/// §4.1.2.2.
 type CertificateList = x509_cert::crl::CertificateList<x509_cert::certificate::Raw>;
 type TbsCertList = x509_cert::crl::TbsCertList<x509_cert::certificate::Raw>;
 type RevokedCert = x509_cert::crl::RevokedCert<x509_cert::certificate::Raw>;
 
 pub use authority::{Authority, Identity};
+pub use certificate::{AlternativeName, Certificate};
 pub use credential::{CredentialFault, LoadError, LoadedCredential, Refusal};
 pub use crl::CrlSpec;
 pub use error::{Error, Unread};
 pub use inspect::{CertificateInfo, Part, PublicKeyInfo, RevocationListInfo, RevokedInfo};
 pub use key::KeyPair;
 pub use key_type::KeyType;
+pub use name::DistinguishedName;
 pub use pem::{Item, certificates_to_pem, parse, parse_anchors, parse_for, revocation_list_to_pem};
 pub use reason::RevocationReason;
 pub use spec::{AltName, CaSpec, Form, LeafSpec, Purpose, Subject};

@@ -1,12 +1,13 @@
 //! Reads and writes files with keys, certificates and CRLs: PEM (RFC 7468) or plain DER.
 
-use der::{Decode, pem};
+use der::asn1::OctetStringRef;
+use der::{Decode, Sequence, pem};
 use pki_types::pem::{self as pem_reader, PemObject, SectionKind};
 use pki_types::{
     CertificateDer, CertificateRevocationListDer, PrivateKeyDer, PrivatePkcs1KeyDer, PrivatePkcs8KeyDer,
     PrivateSec1KeyDer, SubjectPublicKeyInfoDer,
 };
-use x509_cert::spki::SubjectPublicKeyInfoRef;
+use x509_cert::spki::{AlgorithmIdentifierRef, SubjectPublicKeyInfoRef};
 use zeroize::{Zeroize, Zeroizing};
 
 use crate::error::Unread;
@@ -30,7 +31,7 @@ pub enum Item {
 ///
 /// # Errors
 /// [`Error::Empty`] if there is nothing in it; [`Error::UnknownFormat`] if it is neither PEM nor the DER of
-/// one item; [`Error::Utf16`]; [`Error::Pkcs12`]; [`Error::Empty`] if a PEM file has no item of these kinds;
+/// one item; [`Error::Utf16`]; [`Error::Pkcs12`]; [`Error::Pkcs7`]; [`Error::Empty`] if a PEM file has no item of these kinds;
 /// [`Error::Unread`] if a section, or what looks like a part of one, could hold one, but is of another form;
 /// [`Error::MalformedPem`];
 /// [`Error::EncryptedKey`]; [`Error::UnusableKey`].
@@ -148,7 +149,15 @@ fn section(label: &str) -> Section {
         "PRIVATE" => Section::Refused(Unread::Label("PRIVATE KEY")),
         "PKCS7" | "PKCS #7" | "CMS" | "PKCS #7 SIGNED DATA" => Section::Refused(Unread::Envelope),
         "PKCS12" | "PKCS #12" | "PFX" => Section::Refused(Unread::Pkcs12),
-        _ => Section::Refused(Unread::Kind),
+        other => {
+            let plain = other.split_ascii_whitespace().collect::<Vec<_>>().join(" ");
+            let right = if plain == other { Section::Refused(Unread::Kind) } else { section(&plain) };
+            Section::Refused(if let Section::Read(right) = right {
+                Unread::Label(right)
+            } else {
+                Unread::Kind
+            })
+        }
     }
 }
 
@@ -349,21 +358,62 @@ fn parse_der(file: &[u8]) -> Result<Item, Error> {
     if CertificateList::from_der(file).is_ok() {
         return Ok(Item::RevocationList(file.to_vec().into()));
     }
-    if is_pkcs12(file) {
+    if EncryptedKeyInfo::from_der(file).is_ok() {
+        return Err(Error::EncryptedKey);
+    }
+    if begins_as(file, PFX) {
         return Err(Error::Pkcs12);
     }
-    let key = PrivateKeyDer::try_from(file).map_err(|_| Error::UnknownFormat)?;
+    if begins_as(file, SIGNED_DATA) {
+        return Err(Error::Pkcs7);
+    }
+    if file.is_ascii() && has_base64(file.trim_ascii().split(|byte| *byte == b'\n').next().unwrap_or(file)) {
+        return Err(bare_base64(file));
+    }
+    let key = PrivateKeyDer::try_from(file).map_err(|_| match sections(file) {
+        // No line is the first of a section, but one may be meant.
+        Err(error @ Error::Unread { .. }) => error,
+        _ => Error::UnknownFormat,
+    })?;
     KeyPair::from_der(&key).map(Item::PrivateKey)
 }
 
-/// Whether it begins as PFX does: a sequence of the version 3 and of a sequence (RFC 7292 §4).
-fn is_pkcs12(file: &[u8]) -> bool {
+/// EncryptedPrivateKeyInfo (RFC 5958 §3).
+#[derive(Sequence)]
+struct EncryptedKeyInfo<'a> {
+    algorithm: AlgorithmIdentifierRef<'a>,
+    data: &'a OctetStringRef,
+}
+
+/// The beginning of the content of a PFX: the version 3 and a sequence (RFC 7292 §4).
+const PFX: &[u8] = &[0x02, 0x01, 0x03, 0x30];
+/// The beginning of the content of a ContentInfo with signedData, 1.2.840.113549.1.7.2 (RFC 2315 §14).
+const SIGNED_DATA: &[u8] = &[0x06, 0x09, 0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x07, 0x02];
+
+/// Whether the content of a sequence begins so.
+fn begins_as(file: &[u8], start: &[u8]) -> bool {
     let content = match file {
         // A length of one byte, of one byte after its own length, and so on; BER may leave it open (0x80).
         [0x30, length, rest @ ..] => rest.get(usize::from(length & 0x7f) * usize::from(length >> 7)..),
         _ => None,
     };
-    content.is_some_and(|content| content.starts_with(&[0x02, 0x01, 0x03, 0x30]))
+    content.is_some_and(|content| content.starts_with(start))
+}
+
+/// The error of base64 without the first and last line of a section.
+fn bare_base64(file: &[u8]) -> Error {
+    let mut section = Zeroizing::new(Vec::with_capacity(file.len() + MAX_LABEL));
+    put(&mut section, BEGIN, "CERTIFICATE");
+    section.extend_from_slice(file.trim_ascii());
+    section.push(b'\n');
+    put(&mut section, END, "CERTIFICATE");
+    let decoded = <(SectionKind, Vec<u8>)>::pem_slice_iter(&section).next().and_then(Result::ok);
+    let decoded = Zeroizing::new(decoded.map(|(_, der)| der).unwrap_or_default());
+    let (label, why) = match begins_as(&decoded, PFX) {
+        true => ("base64".to_owned(), Unread::Pkcs12),
+        false => (String::new(), Unread::Base64),
+    };
+    Error::Unread { line: 1, label, why }
 }
 
 fn private_key(mut der: PrivateKeyDer<'static>) -> Result<Item, Error> {

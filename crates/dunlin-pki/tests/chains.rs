@@ -5,8 +5,8 @@
 use std::time::{Duration, SystemTime};
 
 use dunlin_pki::{
-    AltName, Authority, CaSpec, CertificateInfo, Error, Form, Item, KeyPair, KeyType, LeafSpec, Purpose,
-    Subject, Tree, TreeSpec, Validity, certificates_to_pem, parse,
+    AltName, Authority, CaSpec, CertificateInfo, CrlSpec, Error, Form, Item, KeyPair, KeyType, LeafSpec,
+    Purpose, RevocationListInfo, Subject, Tree, TreeSpec, Validity, certificates_to_pem, parse,
 };
 use pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use webpki::{EndEntityCert, KeyUsage, anchor_from_trusted_cert};
@@ -291,4 +291,35 @@ fn writes_years_from_2050_on_as_generalized_time() {
     assert!(contains(b"\x17\x0d490601000000Z") && contains(b"\x18\x0f20500601000000Z"));
     let info = CertificateInfo::from_der(der).unwrap();
     assert_eq!((info.not_before, info.not_after), (validity.not_before(), validity.not_after()));
+}
+
+/// RFC 5280 §4.1.2.4: a name may have a UniversalString or a BMPString.
+#[test]
+fn reads_and_revokes_certificates_with_any_type_of_string() {
+    let month = Validity::from_now_days(30).unwrap();
+    let root = CaSpec::new("CN=root".parse().unwrap(), month);
+    let root = Authority::root(&root, KeyPair::generate(KeyType::P256).unwrap()).unwrap();
+    let leaf = LeafSpec::client("CN=abcd".parse().unwrap(), month);
+    let leaf = root.issue(&leaf, KeyPair::generate(KeyType::P256).unwrap()).unwrap().chain.swap_remove(0);
+    let at = leaf.windows(6).position(|window| window == b"\x0c\x04abcd").unwrap();
+    let serial = CertificateInfo::from_der(&leaf).unwrap().serial;
+    for (string, subject) in [
+        (b"\x1c\x04\0\0\0d", "CN=d"),
+        (b"\x1e\x04\0d\0e", "CN=de"),
+        (b"\x14\x04abcd", "CN=abcd"),
+        (b"\x1a\x04abcd", "2.5.4.3=#1a0461626364"),
+        // A type of string that has no number yet.
+        (b"\x1f\x04abcd", "2.5.4.3=#1f0461626364"),
+    ] {
+        let mut der = leaf.to_vec();
+        der[at..at + string.len()].copy_from_slice(string);
+        let info = CertificateInfo::from_der(&der).unwrap();
+        assert_eq!((info.subject.as_str(), info.issuer.as_str()), (subject, "CN=root"));
+        assert_eq!((&info.serial, info.parts.iter().map(|part| part.bytes).sum()), (&serial, der.len()));
+        assert!(matches!(&parse(&der).unwrap()[..], [Item::Certificate(_)]));
+        let revoke = vec![der.into()];
+        let list = CrlSpec { previous: None, revoke, reason: None, validity: month };
+        let list = RevocationListInfo::from_der(&root.revocation_list(&list).unwrap()).unwrap();
+        assert_eq!(list.revoked[0].serial, serial);
+    }
 }

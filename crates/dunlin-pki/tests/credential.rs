@@ -80,6 +80,12 @@ fn refuses_a_key_of_another_certificate() {
     assert_eq!(error, LoadError { file: place.path("other.key"), error: Error::KeyMismatch });
     let told = "other.key: the private key does not belong to the certificate; give the private key of";
     assert!(error.to_string().contains(told), "{error}");
+    // The first key of a file counts.
+    let own = place.tree.server.key.to_pem().unwrap();
+    let other = KeyPair::generate(KeyType::P256).unwrap().to_pem().unwrap();
+    place.write("both.key", &format!("{}{}", *other, *own));
+    let error = place.load("server.pem", Some("both.key")).unwrap_err();
+    assert_eq!(error.error, Error::FirstKeyMismatch(2));
     // The key must belong to the first certificate; a key of another one in the chain is refused.
     let mut chain = place.tree.server.chain.clone();
     chain.reverse();

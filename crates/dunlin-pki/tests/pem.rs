@@ -161,6 +161,8 @@ fn names_the_line_that_mends_a_section() {
         (list.replace("-----BEGIN X509 CRL-----", "--BEGIN X509 CRL"), begins),
         (list.replacen("-----BEGIN X509 CRL-----\n", "", 1), begins),
         (list.replacen("BEGIN", "BEGN", 1), begins),
+        (list.replace("X509 CRL-----", "X509 CRL -----"), begins),
+        (list.replace("X509 CRL-----", " X509  CRL-----"), begins),
         ("-----END X509 CRL-----\n".into(), begins),
         ("----- END X509 CRL-----\n".into(), "write -----END X509 CRL-----"),
         (
@@ -175,6 +177,10 @@ fn names_the_line_that_mends_a_section() {
             let error = kinds(&file).unwrap_err();
             assert!(error.advice().contains(says), "{error}: {}\n{file}", error.advice());
         }
+    }
+    for dashes in ["\u{2014}", "--", "----- "] {
+        let error = kinds(list.replace("-----", dashes)).unwrap_err();
+        assert!(error.advice().contains(begins), "{error}");
     }
     let latin: Vec<u8> =
         list.replace("-----", "@").bytes().map(|b| if b == b'@' { 0x97 } else { b }).collect();
@@ -280,6 +286,12 @@ fn damaged_sections_are_refused() {
     }
 }
 
+/// The base64 of these bytes, on one line.
+fn base64(bytes: &[u8]) -> String {
+    let pem = certificates_to_pem(&[bytes.to_vec().into()]).unwrap();
+    pem.lines().filter(|line| !line.starts_with('-')).collect()
+}
+
 #[test]
 fn other_files_are_named() {
     let (chain, _) = files();
@@ -290,6 +302,20 @@ fn other_files_are_named() {
     for start in [&[0x30, 0x82, 0x0a, 0x00][..], &[0x30, 0x80], &[0x30, 0x20]] {
         assert_eq!(kinds([start, &[0x02, 0x01, 0x03, 0x30, 0x00]].concat()), Err(Error::Pkcs12));
     }
+    let body: Vec<u8> = (0..80).collect();
+    let pfx =
+        base64(&[&[0x30, 0x82, 0x0a, 0x00, 0x02, 0x01, 0x03, 0x30, 0x82, 0x09, 0xc6][..], &body].concat());
+    let error = kinds(pfx).unwrap_err();
+    assert_eq!(error, Error::Unread { line: 1, label: "base64".into(), why: Unread::Pkcs12 });
+    let error = kinds(base64(&body) + "\n").unwrap_err();
+    assert!(matches!(error, Error::Unread { line: 1, why: Unread::Base64, .. }), "{error:?}");
+    // RFC 2315 §14 and RFC 5958 §3, the latter with PBES2.
+    for start in [&[0x30, 0x82, 0x0a, 0x00][..], &[0x30, 0x80], &[0x30, 0x20]] {
+        let signed = [start, b"\x06\x09\x2a\x86\x48\x86\xf7\x0d\x01\x07\x02\xa0\x00"].concat();
+        assert_eq!(kinds(signed), Err(Error::Pkcs7));
+    }
+    let encrypted = b"\x30\x12\x30\x0d\x06\x09\x2a\x86\x48\x86\xf7\x0d\x01\x05\x0d\x30\x00\x04\x01\x00";
+    assert_eq!(kinds(encrypted), Err(Error::EncryptedKey));
     let parameters = "-----BEGIN EC PARAMETERS-----\nBggqhkjOPQMBBw==\n-----END EC PARAMETERS-----\n";
     let error = kinds(parameters).unwrap_err();
     assert_eq!(error.to_string(), "no certificate, key or CRL in it, only EC PARAMETERS");

@@ -3,24 +3,17 @@
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::fmt;
+use std::time::SystemTime;
 
 use aws_lc_rs::digest::{SHA256, digest};
 use const_oid::db::{rfc3280, rfc4519};
-use der::asn1::{BmpString, Ia5StringRef, PrintableStringRef, TeletexStringRef, Utf8StringRef};
-use der::{Decode, Tag, Tagged};
 use dunlin::PeerIdentity;
 use dunlin::auth::{SubjectName, Validity, X509Identity};
 use dunlin::pki_types::CertificateDer;
 use dunlin::wire::CertificateType;
 use dunlin_identity::handshake::CredentialIdentity;
+use dunlin_pki::{AlternativeName, Certificate, DistinguishedName};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
-use x509_cert::certificate::{CertificateInner, Raw};
-use x509_cert::ext::pkix::SubjectAltName;
-use x509_cert::ext::pkix::name::GeneralName;
-use x509_cert::name::Name;
-
-/// A certificate with a serial number of any length, as the engine accepts it.
-type Certificate = CertificateInner<Raw>;
 
 /// An attribute of an authenticated client. The set is open: a new kind of identity adds attributes or
 /// claims.
@@ -234,23 +227,21 @@ impl Client {
     /// The client of a certificate in DER whose common name, as an identity, is `name`.
     fn from_leaf(der: &[u8], name: Option<&str>) -> Option<Self> {
         let certificate = Certificate::from_der(der).ok()?;
-        let tbs = certificate.tbs_certificate();
         let mut client = Self::of_kind("x509");
         client.set_unknown(Attribute::IssuerKey);
         client.add(Attribute::Fingerprint, sha256(der));
-        client.add(Attribute::Key, sha256(&der::Encode::to_der(tbs.subject_public_key_info()).ok()?));
-        client.add_names(tbs.subject(), tbs.issuer(), name);
-        let names = tbs.get_extension::<SubjectAltName>().ok()?.map(|(_, names)| names.0).unwrap_or_default();
-        for name in &names {
+        client.add(Attribute::Key, sha256(certificate.public_key()));
+        client.add_names(certificate.subject(), certificate.issuer(), name);
+        for name in certificate.alternative_names().ok()? {
             match name {
-                GeneralName::DnsName(name) => client.add(Attribute::Dns, name.as_str().to_ascii_lowercase()),
-                GeneralName::UniformResourceIdentifier(uri) => client.add(Attribute::Uri, uri.to_string()),
-                GeneralName::Rfc822Name(address) => client.add(Attribute::Email, email(address.as_str())),
+                AlternativeName::Dns(name) => client.add(Attribute::Dns, name.to_ascii_lowercase()),
+                AlternativeName::Uri(uri) => client.add(Attribute::Uri, uri),
+                AlternativeName::Email(address) => client.add(Attribute::Email, email(&address)),
                 _ => {}
             }
         }
-        let not_after = tbs.validity().not_after.to_unix_duration();
-        client.not_after_s = Some(not_after.as_secs());
+        let not_after = certificate.not_after().duration_since(SystemTime::UNIX_EPOCH);
+        client.not_after_s = Some(not_after.map_or(0, |not_after| not_after.as_secs()));
         Some(client)
     }
 
@@ -263,10 +254,7 @@ impl Client {
         let Ok(leaf) = Certificate::from_der(leaf) else { return self };
         let key = |certificate: CertificateDer<'_>| {
             let certificate = Certificate::from_der(&certificate).ok()?;
-            let tbs = certificate.tbs_certificate();
-            let is_issuer = tbs.subject() == leaf.tbs_certificate().issuer();
-            let key = der::Encode::to_der(tbs.subject_public_key_info()).ok()?;
-            is_issuer.then(|| sha256(&key))
+            (certificate.subject() == leaf.issuer()).then(|| sha256(certificate.public_key()))
         };
         let keys: BTreeSet<String> = certificates.filter_map(key).collect();
         let mut keys = keys.into_iter();
@@ -288,8 +276,8 @@ impl Client {
         }
         client.unknown = vec![Attribute::Key, Attribute::IssuerKey];
         let kept = id.details.as_ref().and_then(|details| {
-            let (subject, issuer) = (Name::from_der(details.subject()), Name::from_der(details.issuer()));
-            Some((subject.ok()?, issuer.ok()?, details))
+            let name = DistinguishedName::from_der;
+            Some((name(details.subject())?, name(details.issuer())?, details))
         });
         match (kept, &id.common_name) {
             (Some((subject, issuer, details)), _) => {
@@ -326,22 +314,21 @@ impl Client {
 
     /// Adds subject and issuer of a certificate. `name` is its common name, if this is an identity: a backend
     /// that receives another name must not serve a client that the policy knows by this one.
-    fn add_names(&mut self, subject: &Name, issuer: &Name, name: Option<&str>) {
+    fn add_names(&mut self, subject: &DistinguishedName, issuer: &DistinguishedName, name: Option<&str>) {
         self.add(Attribute::Subject, subject.to_string());
         self.add(Attribute::Issuer, issuer.to_string());
-        let of = |kind| subject.iter().filter(move |part| part.oid == kind).map(|part| text(&part.value));
-        for address in of(rfc3280::EMAIL_ADDRESS) {
+        for address in subject.texts(rfc3280::EMAIL_ADDRESS) {
             match address {
-                Some(address) => self.add(Attribute::Email, email(&address)),
+                Some(address) => self.add(Attribute::Email, email(address)),
                 // A rule may look at a part that this function cannot read.
                 None => self.set_unknown(Attribute::Email),
             }
         }
-        let mut names = of(rfc4519::COMMON_NAME);
+        let mut names = subject.texts(rfc4519::COMMON_NAME);
         match (name, names.next(), names.next()) {
             (Some(name), ..) => self.add(Attribute::Name, name.to_owned()),
             (None, None, _) => {}
-            (None, Some(Some(name)), None) => self.doubtful.push((Attribute::Name, name)),
+            (None, Some(Some(name)), None) => self.doubtful.push((Attribute::Name, name.to_owned())),
             (None, ..) => self.set_unknown(Attribute::Name),
         }
     }
@@ -454,18 +441,6 @@ impl fmt::Display for Client {
             None => Ok(()),
         }
     }
-}
-
-/// The text of a value in a name; `None` if it is none that can be read.
-fn text(value: &der::Any) -> Option<String> {
-    Some(match value.tag() {
-        Tag::Utf8String => value.decode_as::<Utf8StringRef<'_>>().ok()?.as_str().to_owned(),
-        Tag::PrintableString => value.decode_as::<PrintableStringRef<'_>>().ok()?.as_str().to_owned(),
-        Tag::Ia5String => value.decode_as::<Ia5StringRef<'_>>().ok()?.as_str().to_owned(),
-        Tag::TeletexString => value.decode_as::<TeletexStringRef<'_>>().ok()?.as_str().to_owned(),
-        Tag::BmpString => value.decode_as::<BmpString>().ok()?.to_string(),
-        _ => return None,
-    })
 }
 
 /// An e-mail address with its domain in lower case: domains have no case (RFC 5280 §4.2.1.6).

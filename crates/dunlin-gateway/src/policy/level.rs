@@ -8,7 +8,7 @@ use const_oid::db::{fips204, rfc5912, rfc8410};
 use der::asn1::{AnyRef, UintRef};
 use der::{Decode, Sequence};
 use dunlin::wire::CipherSuite;
-use x509_cert::Certificate;
+use dunlin_pki::Certificate;
 use x509_cert::spki::SubjectPublicKeyInfoRef;
 
 use super::Policy;
@@ -105,9 +105,7 @@ impl SecurityLevel {
 
     /// The level of the key of a certificate in DER; `None` for a key of an unknown kind.
     pub fn of_certificate(der: &[u8]) -> Option<Self> {
-        let certificate = Certificate::from_der(der).ok()?;
-        let spki = certificate.tbs_certificate().subject_public_key_info();
-        Self::of_key(&der::Encode::to_der(spki).ok()?)
+        Self::of_key(Certificate::from_der(der).ok()?.public_key())
     }
 }
 

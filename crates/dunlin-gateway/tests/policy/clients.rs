@@ -116,6 +116,51 @@ fn several_common_names_are_no_identity_by_name() {
     }
 }
 
+/// RFC 5280 §4.1.2.4: the issuer chooses among several types of strings for one subject.
+#[test]
+fn no_type_of_string_evades_a_rule() {
+    use rcgen::string::{BmpString, PrintableString, TeletexString};
+    use rcgen::{CertificateParams, DistinguishedName, DnType, DnValue, KeyPair};
+    let name = "device-1";
+    let four: Vec<u8> = name.bytes().flat_map(|byte| [0, 0, 0, byte]).collect();
+    let key = KeyPair::generate().unwrap();
+    let rule = |what: &str| {
+        let rules = "[profile.a]\nrank = 2\n";
+        crate::policy(&format!("{rules}[[rule]]\nrefuse = true\nwhen.{what} = \"CN=device-1,O=Field\"\n"))
+    };
+    for value in [
+        DnValue::Utf8String(name.into()),
+        DnValue::PrintableString(PrintableString::try_from(name).unwrap()),
+        DnValue::TeletexString(TeletexString::try_from(name).unwrap()),
+        DnValue::BmpString(BmpString::try_from(name).unwrap()),
+        DnValue::UniversalString(rcgen::string::UniversalString::from_utf32be(four).unwrap()),
+    ] {
+        let mut params = CertificateParams::default();
+        params.distinguished_name = DistinguishedName::new();
+        params.distinguished_name.push(DnType::OrganizationName, "Field");
+        params.distinguished_name.push(DnType::CommonName, value.clone());
+        let certificate = params.self_signed(&key).unwrap();
+        let client = Client::from_certificate(certificate.der()).unwrap();
+        assert_eq!(values(&client, "subject"), ["CN=device-1,O=Field"], "{value:?}");
+        // The engine takes no UniversalString for an identity.
+        let known =
+            client.values(&Attribute::Name).chain(client.doubtful().iter().map(|(_, name)| name.as_str()));
+        assert_eq!(known.collect::<Vec<_>>(), [name], "{value:?}");
+        for what in ["subject", "issuer"] {
+            let policy = rule(what);
+            let hints = Hints::default();
+            let finished = Finished {
+                used: policy.default_profile(),
+                client: Some(&client),
+                hints: &hints,
+                is_resumed: false,
+                turn: Turn::Impossible,
+            };
+            assert_eq!(policy.after(&finished, 0).verdict, Verdict::Refuse, "{what} {value:?}");
+        }
+    }
+}
+
 /// A client with the details that the verifier of credentials keeps beside the DID.
 fn with_credential(claims: &str) -> Client {
     let details = format!(

@@ -411,10 +411,11 @@ impl Form {
     }
 }
 
-/// The credential in a file, where a text may end with a line break.
+/// The credential in a file, where a text may begin with a byte order mark and end with a line break.
 pub fn of_file(content: &[u8]) -> &[u8] {
-    match Form::of(content) {
-        Ok(Form::Json | Form::Jwt) => content.trim_ascii_end(),
+    let text = content.strip_prefix("\u{feff}".as_bytes()).unwrap_or(content);
+    match Form::of(text) {
+        Ok(Form::Json | Form::Jwt) => text.trim_ascii_end(),
         _ => content,
     }
 }
