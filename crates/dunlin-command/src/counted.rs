@@ -23,6 +23,12 @@ pub struct Traffic {
     seated: OnceLock<Weak<Seated>>,
 }
 
+impl Default for Traffic {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl Traffic {
     /// No traffic yet.
     pub fn new() -> Self {

@@ -94,7 +94,7 @@ const LEFT_OUT: [(&str, &str); 24] = [
 ];
 
 /// The beginning of each script. `serve` starts a program in the background, and returns when its port is
-/// taken.
+/// taken, or its file is there.
 const PRELUDE: &str = r#"
 set -euo pipefail
 exec </dev/null
@@ -110,7 +110,10 @@ serve() {
     bash -c "$2" >"$HOME/served" 2>&1 &
     serving[$1]=$!
     for _ in $(seq 600); do
-        [ -z "$(ss -Hlntu "sport = :$1")" ] || return 0
+        case $1 in
+        */*) [ ! -e "$1" ] || return 0 ;;
+        *) [ -z "$(ss -Hlntu "sport = :$1")" ] || return 0 ;;
+        esac
         kill -0 ${serving[$1]} 2>/dev/null || break
         sleep 0.1
     done

@@ -110,7 +110,7 @@ impl RouteConfig {
                 section.fault(to.place.fault(
                     format!("{} is on another machine, and the way to it is not encrypted", to.value),
                     "name an address of this machine, or write remote = true if that network is trusted",
-                ))
+                ));
             }
             Some(_) => {}
         }
