@@ -225,7 +225,7 @@ fn target(path: &Path) -> Result<PathBuf, Error> {
     }
 }
 
-/// Removes the file that [`write`] put at `path`. A link stays there, too.
+/// Removes the file that [`write()`] put at `path`. A link stays there, too.
 ///
 /// # Errors
 /// The file cannot be removed.

@@ -512,7 +512,7 @@ impl RegistryWatch {
     }
 
     /// Notes that the registry has not answered. Returns whether it counts as silent from now on: no watch
-    /// has had an answer for [`SILENT_TIME`].
+    /// has had an answer for a minute.
     pub fn unanswered(&self, now: Instant) -> bool {
         self.0.answers.unanswered(now)
     }
