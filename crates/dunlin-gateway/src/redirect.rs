@@ -155,7 +155,7 @@ impl Going<'_> {
         if port != 443 {
             let _ = write!(location, ":{port}");
         }
-        location.push_str(&target::uri_text(target::uri_path(request.method(), uri)));
+        location.push_str(&target::uri_text(target::uri_path(uri)));
         if !query.is_empty() {
             let _ = write!(location, "?{}", target::uri_text(&query));
         }

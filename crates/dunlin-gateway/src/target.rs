@@ -4,7 +4,7 @@
 use std::net::Ipv6Addr;
 
 use hyper::header::HOST;
-use hyper::http::uri::{Authority, PathAndQuery, Scheme};
+use hyper::http::uri::{Authority, Scheme};
 use hyper::{Method, Request, StatusCode, Uri, Version};
 
 /// The status and the text of the answer to a request that asks for nothing that can be given.
@@ -89,28 +89,13 @@ fn address_of(host: &str) -> Option<&str> {
 }
 
 /// The target in the form for the server that answers it: path and query, or `*` (RFC 9112 §3.2.1, §3.2.4).
-pub(crate) fn origin_form(method: &Method, uri: &Uri) -> Uri {
-    match is_of_server(method, uri) {
-        true => Uri::from_static("*"),
-        false => uri.path_and_query().cloned().map(Uri::from).unwrap_or_default(),
-    }
+pub(crate) fn origin_form(uri: &Uri) -> Uri {
+    uri.path_and_query().cloned().map(Uri::from).unwrap_or_default()
 }
 
-/// The path of a target in a URI: none for the server as a whole (RFC 9112 §3.3).
-pub(crate) fn uri_path<'u>(method: &Method, uri: &'u Uri) -> &'u str {
-    if is_of_server(method, uri) { "" } else { uri.path() }
-}
-
-/// Whether an OPTIONS is about the server as a whole: by `*`, or by a URI without path and query (RFC 9112
-/// §3.2.4).
-fn is_of_server(method: &Method, uri: &Uri) -> bool {
-    // An empty path reads as `/`, but does not equal it.
-    let is_bare = || {
-        let root = PathAndQuery::from_static("/");
-        uri.scheme().is_some()
-            && uri.path_and_query().is_some_and(|path| path.as_str() == "/" && *path != root)
-    };
-    *method == Method::OPTIONS && (is_asterisk(uri) || is_bare())
+/// The path of a target in a URI: none for `*` (RFC 9112 §3.3).
+pub(crate) fn uri_path(uri: &Uri) -> &str {
+    if is_asterisk(uri) { "" } else { uri.path() }
 }
 
 /// Text for a URI: characters that RFC 3986 §2 does not allow there are percent-encoded.

@@ -430,7 +430,7 @@ impl Exchange {
         // hyper would write the fields that are inserted below with the client's spelling, and some backends
         // know only one.
         request.extensions_mut().clear();
-        *request.uri_mut() = target::origin_form(request.method(), request.uri());
+        *request.uri_mut() = target::origin_form(request.uri());
         let headers = request.headers_mut();
         let own: Vec<_> = headers.keys().filter(|name| is_own(name)).cloned().collect();
         for name in own {

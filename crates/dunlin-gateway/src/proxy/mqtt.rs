@@ -225,7 +225,12 @@ impl Connect {
             (false, _) => return Err(ConnectError::Malformed),
             (true, true) => {
                 let mut begin = [0; 7];
-                client.read_exact(&mut begin).await?;
+                // The level is beside the length, in most cases, or the client need not know more.
+                tokio::select! {
+                    biased;
+                    _ = client.read_exact(&mut begin) => {}
+                    () = std::future::ready(()) => {}
+                }
                 return Err(match begin {
                     [0, 4, b'M', b'Q', b'T', b'T', level] => ConnectError::TooLong(max, level & !BRIDGE),
                     _ => ConnectError::TooLong(max, 3),

@@ -229,7 +229,6 @@ async fn a_redirection_reads_the_target_of_a_request() {
         ("OPTIONS * HTTP/1.1\r\nHost: web.test\r\n\r\n", Ok("https://web.test")),
         ("GET / HTTP/1.1\r\nHost: WEB.test.\r\n\r\n", Ok("https://web.test/")),
         ("GET / HTTP/1.1\r\nHost: [2001:db8::1]:80\r\n\r\n", Ok("https://[2001:db8::1]/")),
-        ("OPTIONS http://web.test HTTP/1.1\r\nHost: web.test\r\n\r\n", Ok("https://web.test")),
         // RFC 3986 §2: a URI has only some characters of ASCII.
         (
             "GET /é\\a|?ü={x} HTTP/1.1\r\nHost: web.test\r\n\r\n",
