@@ -17,10 +17,12 @@ fn options(place: &Place, name: &str, command: &str) -> Vec<String> {
 pub fn assert_completes(name: &str, commands: &[&str]) {
     let place = Place::new();
     place.write("completions.bash", place.run(name, "completions bash"));
+    // clap names the function so.
+    let function = name.replace('-', "__");
     let complete = |words: &str| {
         let script = format!(
             "source completions.bash; COMP_WORDS=({words} ''); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1)); \
-             COMP_WORDS[COMP_CWORD]=--; _{name} {name} -- ''; echo \"${{COMPREPLY[@]}}\""
+             COMP_WORDS[COMP_CWORD]=--; _{function} {name} -- ''; echo \"${{COMPREPLY[@]}}\""
         );
         place.tool("bash", &format!("-c '{}'", script.replace("''", "\"\"")))
     };
