@@ -25,7 +25,12 @@ impl Completions {
         // The generator panics if it cannot write, so it writes to memory.
         let mut script = vec![];
         let name = cli.get_name().to_owned();
-        clap_complete::generate(self.shell, &mut cli, name, &mut script);
+        clap_complete::generate(self.shell, &mut cli, &name, &mut script);
+        if self.shell == Shell::Bash && name.contains('-') {
+            // clap writes such a name in two ways, so its script would not find the options of commands.
+            let text = String::from_utf8_lossy(&script);
+            script = text.replace(&name.replace('-', "__subcmd__"), &name.replace('-', "__")).into_bytes();
+        }
         Ok(out.write_all(&script)?)
     }
 }
