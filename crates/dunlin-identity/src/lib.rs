@@ -23,7 +23,7 @@
 //! * [`credential`]: issues and verifies credentials, and their status.
 //! * [`method`]: makes DIDs, resolves them, and names the files of an own one.
 //! * [`transparency`]: the proofs of what a registry says about a `did:dunlin`.
-//! * [`knowledge`]: keeps what is known to have ended.
+//! * [`knowledge`]: remembers ended DIDs and replaced keys.
 //! * [`key`]: public keys in documents.
 //! * [`encoding`]: reads what strangers send, strictly, and writes the canonical forms that signatures cover.
 //!
@@ -42,7 +42,7 @@
 //! 4    credential transparency | credentials; proofs of a registry
 //! 3    method                  | how a DID leads to its document
 //! 2    document trust          | documents of DIDs; lists of trusted DIDs
-//! 1    hash knowledge          | hashes, and what has ended
+//! 1    hash knowledge          | hashes; ended DIDs and replaced keys
 //! 0    did encoding key merkle | syntax, encodings, keys, trees of hashes
 //! ```
 //! <!-- end of layers -->

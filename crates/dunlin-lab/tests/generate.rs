@@ -14,7 +14,7 @@ fn writes_a_man_page_for_each_command() {
     let page = pages.read("man1/dunlin-lab.1").replace("\\-", "-");
     let synopsis = page.split_once(".SH SYNOPSIS\n").map(|(_, rest)| rest.lines().next());
     assert_eq!(synopsis, Some(Some("\\fBdunlin-lab\\fR <COMMAND>")));
-    // What only the lab itself starts has none.
+    // Commands that only the lab itself starts have none.
     for hidden in ["measured", "upload"] {
         assert!(!pages.path(&format!("man1/dunlin-lab-{hidden}.1")).exists(), "{hidden}");
     }

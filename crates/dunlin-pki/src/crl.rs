@@ -274,7 +274,7 @@ mod tests {
             let error = renewed(&root, &changed).unwrap_err();
             assert!(error.to_string().contains(says), "{id}: {error}");
         }
-        // What a program need not understand stays.
+        // Extensions that a program need not understand stay.
         let changed = signed(&root, &list, |tbs| {
             tbs.crl_extensions.get_or_insert_default().push(extension("1.2.3.4", false, b"\x05\x00"));
             let entry = tbs.revoked_certificates.iter_mut().flatten().next().unwrap();
