@@ -15,10 +15,10 @@ use dunlin::error::{AuthenticationFailure, Misuse};
 use dunlin::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 use dunlin::wire::{AlertDescription, CertificateType, DidMethod, SignatureScheme};
 use dunlin::{ClientConfig, Credential, Error, PeerIdentity, Profile, SsiMessages};
-use dunlin_identity::{Did, Relationship};
 use dunlin_identity::key::PublicKey;
 use dunlin_identity::method::Key;
 use dunlin_identity::transparency::{NoteKey, RegistryTrust, SignedCheckpoint, Staple};
+use dunlin_identity::{Did, Relationship};
 use dunlin_rustcrypto::{ED25519_KEY_LOADER, ED25519_SIGNATURES, SHA256, TLS13_AES_128_CCM_SHA256, X25519};
 
 use crate::parameters::Parameters;
