@@ -123,10 +123,11 @@ class Page:
                 self.problems.append(f"no claim for: {sentence}")
 
 
-def main(page, program, files, tables, claims):
+def main(page, program, files, tables, claims, read=json.loads):
     """Runs a program of a page, whose reports docs/measurements keeps under the names `files`.
 
-    `tables(*reports)` makes the tables by name, and `claims(page, *reports)` checks the text.
+    `tables(*reports)` makes the tables by name, `claims(page, *reports)` checks the text, and `read(text)` makes a report of what
+    a measurement has written.
     """
     parser = argparse.ArgumentParser(description=f"""Makes the tables of docs/{page} from the lab's JSON. Without files, it checks that the page
         has those of docs/measurements, and that its text says what they say. With files, it prints their tables.""")
@@ -134,7 +135,7 @@ def main(page, program, files, tables, claims):
     parser.add_argument("--write", action="store_true", help="keep the files in docs/measurements, and replace the tables of the page")
     args = parser.parse_args()
     if args.files and not args.write:
-        reports = [json.loads(pathlib.Path(file).read_text()) for file in args.files]
+        reports = [read(pathlib.Path(file).read_text()) for file in args.files]
         for name, made in tables(*reports).items():
             print(marks(name, program)[0] + "\n" + made)
         return
@@ -142,7 +143,7 @@ def main(page, program, files, tables, claims):
         parser.error(f"{len(files)} files are needed: {', '.join(files)}")
     MEASUREMENTS.mkdir(exist_ok=True)
     for source, name in zip(args.files, files):
-        (MEASUREMENTS / name).write_text(compact(json.loads(pathlib.Path(source).read_text())))
+        (MEASUREMENTS / name).write_text(compact(read(pathlib.Path(source).read_text())))
     page = Page(page, program)
     reports = [loaded(name) for name in files]
     for name, made in tables(*reports).items():

@@ -35,15 +35,28 @@ fn main() {
     let args: Vec<_> = std::env::args().skip(1).collect();
     match args.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         [] => {
+            heading();
             time();
             heap::race();
             instructions::race();
         }
-        ["time"] => time(),
-        ["heap"] => heap::race(),
+        ["time"] => {
+            heading();
+            time();
+        }
+        ["heap"] => {
+            heading();
+            heap::race();
+        }
         ["heap", competitor] => heap::measure(competitor),
-        ["instructions"] => instructions::race(),
-        ["load"] => load::race(""),
+        ["instructions"] => {
+            heading();
+            instructions::race();
+        }
+        ["load"] => {
+            heading();
+            load::race("");
+        }
         ["load", part] => load::race(part),
         ["load-records", kind, ids] => load::perform(kind, ids == "ids"),
         ["load-server", kind, ids] => load::serve(kind, ids == "ids"),
@@ -57,6 +70,24 @@ fn main() {
             );
             std::process::exit(2);
         }
+    }
+}
+
+/// Prints the command, the date, the machine and the versions, for docs/measurements.
+fn heading() {
+    let arguments: Vec<_> = std::env::args().skip(1).collect();
+    println!("command: dunlin-race {}", arguments.join(" "));
+    for (name, command) in [
+        ("date", "date -u +%Y-%m-%dT%H:%M:%SZ"),
+        ("processor", "sed -n 's/^model name.*: //p' /proc/cpuinfo | head -n 1"),
+        ("kernel", "uname -r"),
+        ("rust", "rustc --version"),
+        ("openssl", "openssl version"),
+        ("rustls", "sed -n '/^name = \"rustls\"/{n;s/version = //p}' Cargo.lock"),
+        ("aws-lc-rs", "sed -n '/^name = \"aws-lc-rs\"/{n;s/version = //p}' Cargo.lock"),
+    ] {
+        let output = std::process::Command::new("sh").args(["-c", command]).output().unwrap();
+        println!("{name}: {}", String::from_utf8_lossy(&output.stdout).trim().trim_matches('"'));
     }
 }
 

@@ -125,7 +125,9 @@ impl Prepared {
         opens_stores: bool,
         mut faults: Vec<Fault>,
     ) -> Result<Self, Faults> {
-        let (mut warnings, mut listeners) = (vec![], vec![]);
+        let routes = config.listeners.iter().map(|listener| &listener.routes);
+        let mut warnings: Vec<_> = routes.flat_map(|routes| config::without_clients(routes)).collect();
+        let mut listeners = vec![];
         let known = config.common.known.as_ref();
         let opened = match opens_stores {
             true => {

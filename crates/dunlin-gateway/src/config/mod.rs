@@ -51,7 +51,7 @@ pub use registry::RegistryConfig;
 pub use route::{MqttConfig, RouteConfig, RouteProtocol, UserName};
 pub(crate) use route::{alpn, host_and_port, host_of};
 pub use shared::SharedConfig;
-pub(crate) use together::{check_unique, of_admin, of_both_families};
+pub(crate) use together::{check_unique, of_admin, of_both_families, without_clients};
 pub(crate) use transport::versions;
 pub use transport::{TransportKind, Versions};
 

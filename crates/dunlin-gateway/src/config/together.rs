@@ -40,12 +40,11 @@ pub(super) fn check_together(
                 faults.borrow_mut().push(route.place.fault(what, "give each route a name of its own"));
             }
         }
-        faults.borrow_mut().extend(without_clients(&listener.routes));
     }
 }
 
-/// The routes, or names of them, that no client takes: an earlier route takes all of their clients.
-fn without_clients(routes: &[RouteConfig]) -> impl Iterator<Item = Fault> {
+/// Warnings of routes, or names of them, that no client takes, because an earlier route takes them all.
+pub(crate) fn without_clients(routes: &[RouteConfig]) -> impl Iterator<Item = Fault> {
     const ADVICE: &str = "leave it out; or put the route with fewer names or protocols first";
     let takes = |earlier: &RouteConfig, name: Option<&NamePattern>, route: &RouteConfig| {
         let has_name = earlier.sni.is_empty()
@@ -178,6 +177,37 @@ mod tests {
     use std::path::Path;
 
     use super::*;
+
+    #[test]
+    fn warns_of_routes_that_no_client_takes() {
+        let told = |routes: &[&str]| {
+            let route = |keys| format!("[[listener.route]]\nto = \"[::1]:1\"\n{keys}\n");
+            let text =
+                "[[listener]]\nlisten = \"[::]:1\"\n[[listener.certificate]]\nchain = \"c\"\nkey = \"k\"\n";
+            let text = text.to_owned() + &routes.iter().map(route).collect::<String>();
+            let config =
+                Config::parse(Path::new("g.toml"), &text).unwrap_or_else(|faults| panic!("{faults}"));
+            without_clients(&config.listeners[0].routes).map(|fault| fault.to_string()).collect::<Vec<_>>()
+        };
+        let (a, a_too) = ("sni = [\"a.example\"]", "sni = [\"A.Example.\", \"b.example\"]");
+        let below = "sni = [\"*.example\"]";
+        let (mqtt, web) = ("alpn = [\"mqtt\"]", "alpn = [\"http/1.1\", \"mqtt\"]");
+        for (dead, who) in [
+            (&[a, a_too][..], "every client that asks for a.example takes"),
+            (&[below, a], "every client that asks for a.example takes"),
+            (&["", a], "every client that asks for a.example takes"),
+            (&["", ""], "every client takes"),
+            (&[a, below, &format!("{a}\n{mqtt}")], "every client that asks for a.example takes"),
+            (&[web, mqtt], "every client takes"),
+        ] {
+            let found = told(dead);
+            assert!(found.len() == 1 && found[0].contains(who), "{dead:?}: {found:#?}");
+            assert!(found[0].contains("listener[0].route[0] before this one; leave it out"), "{found:#?}");
+        }
+        for alive in [&[a, below, ""][..], &[mqtt, web, ""], &[mqtt, ""], &[&format!("{a}\n{mqtt}"), a]] {
+            assert_eq!(told(alive), Vec::<String>::new());
+        }
+    }
 
     #[test]
     fn warns_of_one_port_in_both_families() {

@@ -121,33 +121,6 @@ fn a_backend_on_this_machine_has_many_spellings() {
 }
 
 #[test]
-fn refuses_a_route_that_no_client_takes() {
-    let with = |routes: &[&str]| {
-        let routes = routes.iter().zip(1..).map(|(more, port)| route(port, more));
-        listener("") + &routes.collect::<String>()
-    };
-    let (a, a_too) = ("sni = [\"a.example\"]", "sni = [\"A.Example.\", \"b.example\"]");
-    let below = "sni = [\"*.example\"]";
-    let (mqtt, web) = ("alpn = [\"mqtt\"]", "alpn = [\"http/1.1\", \"mqtt\"]");
-    for (dead, who) in [
-        (&[a, a_too][..], "every client that asks for a.example takes"),
-        (&[below, a], "every client that asks for a.example takes"),
-        (&["", a], "every client that asks for a.example takes"),
-        (&["", ""], "every client takes"),
-        (&[a, "", &format!("{a}\n{mqtt}")], "every client that asks for a.example takes"),
-        (&[web, mqtt], "every client takes"),
-    ] {
-        let found = faults(&with(dead));
-        assert!(found.len() == 1 && found[0].contains(who), "{dead:?}: {found:#?}");
-        assert!(found[0].contains("listener[0].route[0] before this one; leave it out"), "{found:#?}");
-    }
-    for alive in [&[a, below, ""][..], &[mqtt, web, ""], &[mqtt, ""], &[&format!("{a}\n{mqtt}"), a]] {
-        let text = with(alive);
-        Config::parse(Path::new("gateway.toml"), &text).unwrap_or_else(|faults| panic!("{faults}"));
-    }
-}
-
-#[test]
 fn a_tunnel_may_lead_to_an_address_with_a_zone() {
     let text = local(1, "").replace("127.0.0.1:1", "[fe80::1%eth0]:8883");
     let config =
