@@ -255,9 +255,10 @@ impl Link<'_> {
             self.held &= !self.tls.is_handshaking();
         }
         if self.ended {
-            return match self.tls.is_handshaking() || self.answers.options.check_close_notify {
-                true => self.tls.receive_end(),
-                false => Ok(()),
+            return if self.tls.is_handshaking() || self.answers.options.check_close_notify {
+                self.tls.receive_end()
+            } else {
+                Ok(())
             };
         }
         let portion = self.transport.portion(self.waiting.len());

@@ -44,16 +44,18 @@ impl Engine {
         is_dtls: bool,
         now: Now,
     ) -> Result<Self, Error> {
-        Ok(match is_dtls {
-            false => Self::Stream(Box::new(TlsConnection::client(config, server, now)?)),
-            true => Self::over_datagrams(DtlsConnection::client(config, server, RUNNER, now)?),
+        Ok(if is_dtls {
+            Self::over_datagrams(DtlsConnection::client(config, server, RUNNER, now)?)
+        } else {
+            Self::Stream(Box::new(TlsConnection::client(config, server, now)?))
         })
     }
 
     pub(crate) fn server(config: &Arc<ServerConfig>, is_dtls: bool, now: Now) -> Self {
-        match is_dtls {
-            false => Self::Stream(Box::new(TlsConnection::server(config, now))),
-            true => Self::over_datagrams(DtlsConnection::server(config, RUNNER, now)),
+        if is_dtls {
+            Self::over_datagrams(DtlsConnection::server(config, RUNNER, now))
+        } else {
+            Self::Stream(Box::new(TlsConnection::server(config, now)))
         }
     }
 

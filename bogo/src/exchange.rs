@@ -18,7 +18,8 @@ impl Link<'_> {
         let options = self.answers.options;
         if options.export > 0 {
             let mut material = vec![0; options.export];
-            let (label, context) = (options.export_label.as_bytes(), options.export_context.as_bytes());
+            let label = options.export_label.as_bytes();
+            let context = options.export_context.as_bytes();
             // TLS 1.3 treats a missing context as empty (RFC 8446 §7.5); TLS 1.2 distinguishes the two.
             let context = options.use_export_context.then_some(context);
             self.tls.export(label, context, &mut material)?;
@@ -26,11 +27,13 @@ impl Link<'_> {
         }
         if options.export_traffic_secrets {
             let secrets = &self.answers.setup.secrets;
-            let (read, write) = match options.server {
-                true => ("CLIENT_TRAFFIC_SECRET_0", "SERVER_TRAFFIC_SECRET_0"),
-                false => ("SERVER_TRAFFIC_SECRET_0", "CLIENT_TRAFFIC_SECRET_0"),
+            let (read, write) = if options.server {
+                ("CLIENT_TRAFFIC_SECRET_0", "SERVER_TRAFFIC_SECRET_0")
+            } else {
+                ("SERVER_TRAFFIC_SECRET_0", "CLIENT_TRAFFIC_SECRET_0")
             };
-            let (read, write) = (secrets.get(read), secrets.get(write));
+            let read = secrets.get(read);
+            let write = secrets.get(write);
             let len = u16::try_from(read.len()).unwrap_or(0).to_le_bytes();
             self.write(&[&len[..], &read, &write].concat())?;
         }

@@ -45,7 +45,8 @@ pub(crate) fn check(
 }
 
 fn early_data(options: &Options, negotiated: &Negotiated) -> Result<(), Failure> {
-    let (expect, outcome) = (&options.expect, negotiated.early_data);
+    let expect = &options.expect;
+    let outcome = negotiated.early_data;
     // The runner demands early data over DTLS, too, and expects that there is none.
     let is_expected = expect.early_data.map(|is_expected| is_expected && !options.dtls);
     same("the use of early data", is_expected, Some(outcome == EarlyDataOutcome::Accepted))?;
@@ -92,10 +93,7 @@ pub(crate) fn same<T: PartialEq + std::fmt::Debug>(
     expected: Option<T>,
     found: Option<T>,
 ) -> Result<(), Failure> {
-    match expected.is_none() || expected == found {
-        true => Ok(()),
-        false => Err(unexpected(what, &found)),
-    }
+    if expected.is_none() || expected == found { Ok(()) } else { Err(unexpected(what, &found)) }
 }
 
 fn unexpected(what: &str, found: &impl std::fmt::Debug) -> Failure {

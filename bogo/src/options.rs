@@ -207,10 +207,7 @@ impl Options {
             || self.set_exchange(name, values)?
             || self.expect.set(name, values)?
             || has_no_counterpart(name, values)?;
-        match known {
-            true => Ok(()),
-            false => Err(Failure::Unimplemented(format!("the option {name}"))),
-        }
+        if known { Ok(()) } else { Err(Failure::Unimplemented(format!("the option {name}"))) }
     }
 
     /// Options about the port, the number of connections and the role.

@@ -201,13 +201,12 @@ impl Setup {
         let credentials = Credentials::load(options, &provider)?;
         let secrets = Arc::new(TrafficSecrets::default());
         let profile = profile(options, &credentials, &secrets, &provider, None)?;
-        let role = match options.server {
-            true => server_role(options, &credentials, &provider, profile, shared)?,
-            false => {
-                let name = options.host_name.as_deref().unwrap_or(SERVER_NAME);
-                let config = client(options, profile, shared)?.with_psks(credentials.psks.clone());
-                Role::Client(Arc::new(config), ServerAddress::parse(name, options.port)?)
-            }
+        let role = if options.server {
+            server_role(options, &credentials, &provider, profile, shared)?
+        } else {
+            let name = options.host_name.as_deref().unwrap_or(SERVER_NAME);
+            let config = client(options, profile, shared)?.with_psks(credentials.psks.clone());
+            Role::Client(Arc::new(config), ServerAddress::parse(name, options.port)?)
         };
         Ok(Self { role, credentials, secrets, provider })
     }
@@ -284,7 +283,8 @@ fn profile(
     let listed = |types: &Vec<CertificateType>| (!types.is_empty()).then(|| types.clone());
     let peer_types = listed(&options.peer_certificate_types).filter(|_| is_trusting);
     let own_types = listed(&options.client_certificate_types);
-    let (tls13, tls12) = (options.allows(ProtocolVersion::TLS1_3), options.allows(ProtocolVersion::TLS1_2));
+    let tls13 = options.allows(ProtocolVersion::TLS1_3);
+    let tls12 = options.allows(ProtocolVersion::TLS1_2);
     if !tls13 && !tls12 {
         return Err(Failure::Unimplemented("versions before TLS 1.2".into()));
     }
@@ -385,13 +385,12 @@ fn client(options: &Options, profile: Profile, shared: &Shared) -> Result<Client
         .with_unforgeable_transport(true)
         .with_full_record_headers(true)
         .with_mtu(options.mtu.unwrap_or(MTU))?;
-    let config = match options.early_data {
-        true => config.with_early_data(protocols(&options.advertise_alpn)),
-        false => config,
-    };
-    Ok(match options.no_ticket {
-        true => config,
-        false => config.with_sessions(Arc::clone(&shared.sessions) as Arc<dyn ClientSessions>),
+    let config =
+        if options.early_data { config.with_early_data(protocols(&options.advertise_alpn)) } else { config };
+    Ok(if options.no_ticket {
+        config
+    } else {
+        config.with_sessions(Arc::clone(&shared.sessions) as Arc<dyn ClientSessions>)
     })
 }
 
@@ -474,8 +473,9 @@ fn server(
         .with_unforgeable_transport(true)
         .with_full_record_headers(true)
         .with_mtu(options.mtu.unwrap_or(MTU))?;
-    match options.early_data {
-        true => Ok(config.with_early_data(protocols(&alpn(options)), MAX_EARLY_DATA)?),
-        false => Ok(config),
+    if options.early_data {
+        Ok(config.with_early_data(protocols(&alpn(options)), MAX_EARLY_DATA)?)
+    } else {
+        Ok(config)
     }
 }

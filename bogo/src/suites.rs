@@ -65,9 +65,10 @@ pub(crate) fn tls12(
         by_client_order(&mut equals, |s| s.id, theirs);
         suites.extend(equals);
     }
-    match suites.is_empty() {
-        true => Err(Failure::Unimplemented(format!("the cipher suites {names}"))),
-        false => Ok(suites),
+    if suites.is_empty() {
+        Err(Failure::Unimplemented(format!("the cipher suites {names}")))
+    } else {
+        Ok(suites)
     }
 }
 

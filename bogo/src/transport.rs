@@ -52,9 +52,10 @@ pub(crate) struct Transport {
 impl Transport {
     /// Connects, and identifies the test to the runner.
     pub(crate) fn connect(options: &Options) -> io::Result<Self> {
-        let mut socket = match options.ipv6 {
-            true => TcpStream::connect((Ipv6Addr::LOCALHOST, options.port))?,
-            false => TcpStream::connect((Ipv4Addr::LOCALHOST, options.port))?,
+        let mut socket = if options.ipv6 {
+            TcpStream::connect((Ipv6Addr::LOCALHOST, options.port))?
+        } else {
+            TcpStream::connect((Ipv4Addr::LOCALHOST, options.port))?
         };
         socket.set_nodelay(true)?;
         socket.write_all(&options.shim_id.to_le_bytes())?;

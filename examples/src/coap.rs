@@ -62,7 +62,8 @@ impl Arguments {
         let address = next()?.parse().map_err(|e| format!("ADDRESS: {e}; {usage}"))?;
         let credentials = match next()?.as_str() {
             "psk" => {
-                let (identity, key) = (next()?, next()?);
+                let identity = next()?;
+                let key = next()?;
                 let key = hexadecimal(&key).ok_or_else(|| format!("KEY is not hexadecimal; {usage}"))?;
                 Credentials::Psk(Psk::new(identity, &key)?)
             }

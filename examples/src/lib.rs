@@ -49,7 +49,8 @@ impl DemoFiles {
     pub fn profile(&self, side: Side) -> Result<Profile, Box<dyn Error>> {
         let provider = Arc::new(dunlin_awslc::provider());
         let name = if side == Side::Server { "server" } else { "client" };
-        let (certificate, key) = (self.path(&format!("{name}.pem")), self.path(&format!("{name}.key")));
+        let certificate = self.path(&format!("{name}.pem"));
+        let key = self.path(&format!("{name}.key"));
         let loaded = LoadedCredential::load(&certificate, Some(&key), side, SystemTime::now(), &provider)?;
         let roots = CertificateDer::pem_file_iter(self.path("root.pem"))?.collect::<Result<Vec<_>, _>>()?;
         let trust = Trust { x509: Some(X509Trust::anchors(roots)?), raw_key: None };

@@ -203,7 +203,8 @@ fn libcoaps_server_answers_a_client_with_a_pre_shared_key() {
 fn libcoaps_server_answers_a_client_with_a_certificate() {
     for library in LIBRARIES {
         let files = files();
-        let (own, credentials) = (certificates(&files, "server"), x509(&files.path("")));
+        let own = certificates(&files, "server");
+        let credentials = x509(&files.path(""));
         let own: Vec<&str> = own.iter().map(String::as_str).collect();
         use_libcoaps_server(library, files, &own, &credentials, "X.509 localhost");
     }

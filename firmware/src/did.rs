@@ -141,7 +141,8 @@ impl ProvenServer {
             let key = NoteKey::read(&provider, &text(parameters)?);
             key.map_err(|_| Error::from(Misuse::Config("a registry's key".into())))
         };
-        let (log, witness) = (key()?, key()?);
+        let log = key()?;
+        let witness = key()?;
         let registry = RegistryTrust::new(log, vec![witness]);
         let registry = registry.map_err(|_| Misuse::Config("the registry's keys".into()))?;
         let newest = parameters.bytes();
@@ -171,7 +172,8 @@ impl Verifier for ProvenServer {
         let bad = || refused(AlertDescription::BAD_CERTIFICATE, "the proof of its document");
         let old = || refused(AlertDescription::CERTIFICATE_EXPIRED, "an old proof of its document");
         let staple = Staple::read(claim.did_proof.ok_or_else(bad)?).map_err(|_| bad())?;
-        let (newest, now_s) = (self.newest.as_ref(), claim.now.unix_ms / 1000);
+        let newest = self.newest.as_ref();
+        let now_s = claim.now.unix_ms / 1000;
         let found = staple.verify(&self.provider, &self.did, &self.registry, newest, now_s);
         let found = found.map_err(|error| if error.is_old() { old() } else { bad() })?;
         let (_, key) = found.document.keys(Relationship::Authentication).next().ok_or_else(bad)?;

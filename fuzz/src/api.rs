@@ -110,7 +110,8 @@ impl Table<'_> {
         match what {
             0 | 1 => self.transmit(who),
             2 => {
-                let (which, len) = (self.script.u8().into(), self.script.u16().into());
+                let which = self.script.u8().into();
+                let len = self.script.u16().into();
                 self.receive(who, which, len);
             }
             3 => self.read(who),

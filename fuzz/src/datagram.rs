@@ -36,10 +36,12 @@ pub fn run(input: &[u8]) -> bool {
     let before = MEMORY.allocated() as isize;
     let provider = dunlin_null::null_provider();
     let mut script = Script::new(input);
-    let (is_dtls12, is_complete) = (script.flag(), !script.flag());
+    let is_dtls12 = script.flag();
+    let is_complete = !script.flag();
     let suite = provider.cipher_suites[usize::from(script.u8()) % provider.cipher_suites.len()];
     let id = |len: u8| (0..len).map(|i| 0xc0 | i).collect::<Vec<u8>>();
-    let (own, peers) = (id(script.u8() % 33), id(script.u8() % 33));
+    let own = id(script.u8() % 33);
+    let peers = id(script.u8() % 33);
     let mut sender = RecordLayer::datagram(1200, is_dtls12, peers.clone(), own.clone());
     let mut receiver = RecordLayer::datagram(1200, is_dtls12, own, peers);
     if is_complete {
@@ -50,7 +52,8 @@ pub fn run(input: &[u8]) -> bool {
         sender.complete();
         receiver.complete();
     }
-    let (sent, arrived) = (Vec::new(), BTreeSet::new());
+    let sent = Vec::new();
+    let arrived = BTreeSet::new();
     let mut play = Play { script, sender, receiver, sent, arrived, latest: 0 };
     while !play.script.is_empty() {
         play.step(is_complete);
@@ -78,7 +81,8 @@ impl Play<'_> {
             // A piece of an honest datagram, or one with a changed header.
             4 => {
                 let which = self.script.below(self.sent.len());
-                let (at, value) = (self.script.u8(), self.script.u8());
+                let at = self.script.u8();
+                let value = self.script.u8();
                 if let Some((datagram, _)) = self.sent.get(which) {
                     let mut forged = datagram.clone();
                     if let Some(byte) = forged.get_mut(usize::from(at)) {

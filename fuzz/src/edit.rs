@@ -279,14 +279,16 @@ pub(crate) fn edit(dialect: Dialect, message: &mut Message, script: &mut Script<
     match script.u8() % 8 {
         // Changes one byte.
         0 => {
-            let (at, value) = (script.below(len.max(1)), script.u8());
+            let at = script.below(len.max(1));
+            let value = script.u8();
             if let Some(byte) = message.body.get_mut(at) {
                 *byte = value;
             }
         }
         // Inserts or removes bytes anywhere, and corrects the lengths.
         1 => {
-            let (at, remove) = (script.below(len + 1), script.u8().into());
+            let at = script.below(len + 1);
+            let remove = script.u8().into();
             splice(dialect, message, (at, true), remove, script.bytes());
         }
         // Changes a whole vector.
@@ -334,7 +336,8 @@ fn extension(dialect: Dialect, message: &mut Message, script: &mut Script<'_>) {
             splice(dialect, message, (chosen.start(), true), len, script.bytes());
         }
         _ => {
-            let (typ, body) = (script.u16().to_be_bytes(), script.bytes());
+            let typ = script.u16().to_be_bytes();
+            let body = script.bytes();
             let new = [&typ[..], &(body.len() as u16).to_be_bytes(), body].concat();
             splice(dialect, message, (begin, false), 0, &new);
         }

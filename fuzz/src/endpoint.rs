@@ -259,17 +259,15 @@ impl Play<'_> {
     /// A client at addresses that no other has had.
     fn client(&mut self) -> Client {
         self.ports += 1;
-        let (config, now) = (&self.world.client, self.now);
-        let caller = match self.shape.has_long_ids() {
-            true => {
-                let connection = DtlsConnection::client(config, localhost(), SERVER, now);
-                Caller::Alone(Box::new(connection.unwrap()))
-            }
-            false => {
-                let mut endpoint = Box::new(Endpoint::new(EndpointLimits::default()));
-                let id = endpoint.connect(config, localhost(), SERVER, now).unwrap();
-                Caller::Endpoint(endpoint, id)
-            }
+        let config = &self.world.client;
+        let now = self.now;
+        let caller = if self.shape.has_long_ids() {
+            let connection = DtlsConnection::client(config, localhost(), SERVER, now);
+            Caller::Alone(Box::new(connection.unwrap()))
+        } else {
+            let mut endpoint = Box::new(Endpoint::new(EndpointLimits::default()));
+            let id = endpoint.connect(config, localhost(), SERVER, now).unwrap();
+            Caller::Endpoint(endpoint, id)
         };
         let interfaces = if self.shape.has_interfaces() { INTERFACES } else { 1 };
         Client {
@@ -303,17 +301,20 @@ impl Play<'_> {
             6 => self.send(who),
             7 | 8 => {
                 let bytes = self.script.bytes().to_vec();
-                let (at, from) = (self.port(), self.forger(who));
+                let at = self.port();
+                let from = self.forger(who);
                 self.forge(at, from, &bytes);
             }
             9 => {
                 let which = self.script.below(self.copied.len());
-                let (at, value) = (self.script.u16(), self.script.u8());
+                let at = self.script.u16();
+                let value = self.script.u8();
                 let Some(mut copy) = self.copied.get(which).cloned() else { return };
                 if let Some(byte) = copy.get_mut(usize::from(at)) {
                     *byte = value;
                 }
-                let (at, from) = (self.port(), self.forger(who));
+                let at = self.port();
+                let from = self.forger(who);
                 self.forge(at, from, &copy);
             }
             10 => self.forward(who),
@@ -329,7 +330,8 @@ impl Play<'_> {
             13 => self.forge_to_client(who),
             14 => {
                 let chosen = self.script.u8();
-                let (now, client) = (self.now, &mut self.clients[who]);
+                let now = self.now;
+                let client = &mut self.clients[who];
                 // Its ClientHello would begin two associations at the server, whose records look alike
                 // without keys.
                 if client.served.is_none() {
@@ -357,12 +359,11 @@ impl Play<'_> {
 
     /// A port of the server's host.
     fn port(&mut self) -> u16 {
-        match self.shape.has_ports() {
-            false => SERVER.port(),
-            true => {
-                let which = self.script.below(POOL.len() + 2);
-                [&[SERVER.port(), CLOSED][..], &POOL].concat()[which]
-            }
+        if self.shape.has_ports() {
+            let which = self.script.below(POOL.len() + 2);
+            [&[SERVER.port(), CLOSED][..], &POOL].concat()[which]
+        } else {
+            SERVER.port()
         }
     }
 
@@ -393,7 +394,8 @@ impl Play<'_> {
                 // A server that follows a client there would take the records of others from that address for
                 // the client's, without keys.
                 let from = SocketAddr::new(from.ip(), sender.port());
-                let (at, copy) = (*at, copy.clone());
+                let at = *at;
+                let copy = copy.clone();
                 self.receive(at, from, &copy);
             }
             return;
@@ -404,7 +406,8 @@ impl Play<'_> {
         if let Some((_, local, copy)) =
             copy.filter(|(_, _, copy)| is_protected(copy) && self.shape.is_checked())
         {
-            let (path, copy) = (Path { local: *local, ..from.into() }, copy.clone());
+            let path = Path { local: *local, ..from.into() };
+            let copy = copy.clone();
             client.unproven.entry(from).or_default().0 += copy.len();
             client.caller.receive(self.now, path, &copy);
             client.read();
@@ -416,7 +419,8 @@ impl Play<'_> {
     fn forge_to_client(&mut self, who: usize) {
         let bytes = forged(self.script.bytes());
         let peer = SocketAddr::new(SERVER.ip(), self.port());
-        let (now, follows) = (self.now, self.shape.has_ports());
+        let now = self.now;
+        let follows = self.shape.has_ports();
         let client = &mut self.clients[who];
         if client.served.is_some() || follows && peer.port() != SERVER.port() {
             client.caller.receive(now, peer.into(), &bytes);
@@ -443,7 +447,8 @@ impl Play<'_> {
     }
 
     fn freeze_client(&mut self, who: usize) {
-        let (now, config) = (self.now, self.world.client.clone());
+        let now = self.now;
+        let config = self.world.client.clone();
         let client = &mut self.clients[who];
         if client.served.is_none() {
             return;
@@ -490,10 +495,7 @@ impl Play<'_> {
         let client = &mut self.clients[who];
         let Some(id) = client.served.filter(|_| client.renewals < MAX_RENEWALS) else { return };
         client.renewals += 1;
-        match what & 1 == 0 {
-            true => client.update(renew),
-            false => self.server.update(id, renew).unwrap(),
-        }
+        if what & 1 == 0 { client.update(renew) } else { self.server.update(id, renew).unwrap() }
     }
 
     /// The sender of a forged datagram: a forger, or a connected client's address. Before a client is
@@ -507,7 +509,8 @@ impl Play<'_> {
     }
 
     fn forge(&mut self, at: u16, from: SocketAddr, bytes: &[u8]) {
-        let (len, half_open) = (self.server.len(), self.server.half_open());
+        let len = self.server.len();
+        let half_open = self.server.half_open();
         self.receive(at, from, &forged(bytes));
         assert_eq!((self.server.len(), self.server.half_open()), (len, half_open), "a forged association");
     }
@@ -659,7 +662,8 @@ impl Play<'_> {
     /// that the state is bounded.
     fn check(&mut self) {
         assert!(self.server.len() <= CLIENTS + MAX_RESTARTS, "{} associations", self.server.len());
-        let (half_open, ports) = (self.server.half_open(), self.server.ports());
+        let half_open = self.server.half_open();
+        let ports = self.server.ports();
         assert!(half_open <= HALF_OPEN, "{half_open} incomplete handshakes");
         assert!(ports.used <= ports.ports && ports.used <= PORTS_PER_HOST, "{ports:?}");
         for client in &mut self.clients {
@@ -672,29 +676,32 @@ impl Play<'_> {
                     let association = self.server.association(id).expect("the server keeps the association");
                     assert_eq!((association.ended(), association.connection().error()), (None, None));
                     for connection in [connection, association.connection()] {
-                        let (own, spare) =
-                            (connection.connection_ids().count(), connection.spare_connection_ids());
+                        let own = connection.connection_ids().count();
+                        let spare = connection.spare_connection_ids();
                         assert!(own <= MAX_IDS && spare <= MAX_IDS, "{own} and {spare} connection IDs");
                     }
                 }
                 None if client.connection().negotiated().is_some()
                     && client.connection().error().is_none() =>
                 {
-                    let (server, has_ports) = (&self.server, self.shape.has_ports());
+                    let server = &self.server;
+                    let has_ports = self.shape.has_ports();
                     client.served = self.begun.iter().copied().find(|id| {
                         server.association(*id).is_some_and(|association| {
                             let connection = association.connection();
                             let is_live = connection.negotiated().is_some() && connection.error().is_none();
                             let mut ids = connection.connection_ids();
-                            let is_its = match has_ports {
-                                true => client.addresses.contains(&connection.peer_address()),
-                                false => ids.any(|id| id == client.connection().peer_connection_id()),
+                            let is_its = if has_ports {
+                                client.addresses.contains(&connection.peer_address())
+                            } else {
+                                ids.any(|id| id == client.connection().peer_connection_id())
                             };
                             is_live && association.ended().is_none() && is_its
                         })
                     });
                     if client.served.is_some() {
-                        let (now, all) = (self.now, client.interfaces());
+                        let now = self.now;
+                        let all = client.interfaces();
                         client.use_interfaces(now, &all);
                     }
                 }
@@ -719,7 +726,8 @@ impl Play<'_> {
         self.settle();
         self.check();
         for who in 0..CLIENTS {
-            let (now, all) = (self.now, self.clients[who].interfaces());
+            let now = self.now;
+            let all = self.clients[who].interfaces();
             self.clients[who].use_interfaces(now, &all);
             self.send(who);
         }

@@ -42,12 +42,14 @@ pub fn run(input: &[u8]) -> bool {
     let before = MEMORY.allocated() as isize;
     let mut script = Script::new(input);
     let first = script.u8();
-    let (forgets, is_forgeable) = (first & 1 != 0, first & 2 != 0);
+    let forgets = first & 1 != 0;
+    let is_forgeable = first & 2 != 0;
     // After forgotten hellos, the first message has a higher number.
     let begin = if forgets { u16::from(first >> 2) % (MAX_FIRST + 1) } else { 0 };
     let sent: Vec<Sent> = (0..=u16::from(script.u8() % MAX_MESSAGES))
         .map(|i| {
-            let (typ, len) = (script.u8(), usize::from(script.u16()) % 0x1800);
+            let typ = script.u8();
+            let len = usize::from(script.u16()) % 0x1800;
             let body = (0..len).map(|at| (at as u8).wrapping_mul(31) ^ typ ^ i as u8).collect();
             Sent { typ, number: begin + i, body }
         })
@@ -123,7 +125,8 @@ impl Play<'_> {
     /// Forges a fragment of another message, with a number of the peer's.
     fn forge(&mut self) {
         let which = self.script.below(self.sent.len());
-        let (typ, len) = (self.script.u8(), usize::from(self.script.u16()));
+        let typ = self.script.u8();
+        let len = usize::from(self.script.u16());
         let offset = self.script.below(len + 1);
         let piece = vec![7; usize::from(self.script.u16()).min(len - offset)];
         let sent = &self.sent[which];

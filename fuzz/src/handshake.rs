@@ -321,7 +321,8 @@ impl<'s> Play<'s> {
                 self.announced(&message, announced);
             }
             (9, unit) => {
-                let (typ, body) = (self.script.u8(), self.script.bytes().to_vec());
+                let typ = self.script.u8();
+                let body = self.script.bytes().to_vec();
                 self.whole(&Unit::Message(Message { typ, body, protection: self.protection }));
                 self.whole(&unit);
             }
@@ -421,7 +422,8 @@ impl<'s> Play<'s> {
     fn in_disorder(&mut self, message: &Message) {
         let number = self.message;
         self.message = number.wrapping_add(1);
-        let (len, room) = (message.body.len(), usize::from(self.script.u8()).max(1));
+        let len = message.body.len();
+        let room = usize::from(self.script.u8()).max(1);
         let overlap = usize::from(self.script.u8());
         for i in (0..len.div_ceil(room).max(1)).rev() {
             let piece = i * room..len.min((i + 1) * room + overlap);
@@ -480,7 +482,8 @@ impl<'s> Play<'s> {
             10 => self.tested.export(),
             11 => self.stray_record(),
             12 => {
-                let (typ, body) = (self.script.u8(), self.script.bytes().to_vec());
+                let typ = self.script.u8();
+                let body = self.script.bytes().to_vec();
                 self.whole(&Unit::Message(Message { typ, body, protection: self.protection }));
             }
             13 => {

@@ -87,7 +87,9 @@ fn signer_of(provider: &CryptoProvider, did: &str) -> Arc<dyn SigningKey> {
 
 /// The issuer's credential as JSON, as a JWT and in the compact form.
 fn sign(provider: &CryptoProvider, credential: &Value) -> [Vec<u8>; 3] {
-    let (signer, method, contexts) = (signer_of(provider, ISSUER), method_of(ISSUER), Contexts::default());
+    let signer = signer_of(provider, ISSUER);
+    let method = method_of(ISSUER);
+    let contexts = Contexts::default();
     let issuer = Issuer { provider, signer: &*signer, method: &method };
     [
         issuer.issue(credential, &contexts, NOW).unwrap().into_bytes(),
@@ -257,7 +259,9 @@ fn again(verified: &VerifiedCredential) {
     assert!(verified.valid_until.is_none_or(|until| until >= NOW));
     assert!(verified.status_until.is_none_or(|until| until >= NOW));
     let World { provider, verifier, lists, .. } = &*WORLD;
-    let (signer, method, contexts) = (signer_of(provider, ISSUER), method_of(ISSUER), Contexts::default());
+    let signer = signer_of(provider, ISSUER);
+    let method = method_of(ISSUER);
+    let contexts = Contexts::default();
     let issuer = Issuer { provider, signer: &*signer, method: &method };
     let Ok(compact) = issuer.issue_compact(&verified.credential, &contexts) else { return };
     match verifier.verify_with_status(provider, &compact, &verified.subject, lists, NOW) {
@@ -298,7 +302,8 @@ pub fn proofs(input: &[u8]) -> bool {
             let proof = tree.consistency(hasher, old, size).unwrap();
             let mut hashes = [vec![tree.root(hasher, old).unwrap(), root], proof].concat();
             let is_changed = change(&mut hashes, &mut script);
-            let (old, new) = ((old, &hashes[0]), (size, &hashes[1]));
+            let old = (old, &hashes[0]);
+            let new = (size, &hashes[1]);
             let verified = hasher.verify_consistency(old, new, &hashes[2..]);
             // Both roots of one tree may change alike.
             let is_same = old.0 == size && hashes.len() == 2 && hashes[0] == hashes[1];
@@ -322,7 +327,8 @@ pub fn proofs(input: &[u8]) -> bool {
         _ => {
             // Anything, at any size: an answer, and no endless loop.
             let number = |script: &mut Script<'_>| u64::from_be_bytes(std::array::from_fn(|_| script.u8()));
-            let (index, size) = (number(&mut script), number(&mut script));
+            let index = number(&mut script);
+            let size = number(&mut script);
             let hashes = vec![root; script.below(200)];
             assert!(hasher.verify_inclusion([1; 32], index, size, &root, &hashes).is_err());
             assert!(hasher.verify_consistency((index, &[1; 32]), (size, &root), &hashes).is_err());
@@ -335,7 +341,8 @@ pub fn proofs(input: &[u8]) -> bool {
 fn change(hashes: &mut Vec<NodeHash>, script: &mut Script<'_>) -> bool {
     let right = hashes.clone();
     while !script.is_empty() {
-        let (what, at) = (script.u8() % 4, script.below(hashes.len()));
+        let what = script.u8() % 4;
+        let at = script.below(hashes.len());
         match what {
             // The first two are no part of the proof.
             1 if at >= 2 => drop(hashes.remove(at)),
@@ -367,7 +374,8 @@ pub(crate) fn seeds() -> Vec<(&'static str, Vec<u8>)> {
     let forms = sign(provider, &credential);
     forms.iter().for_each(|form| add("credentials", 0, form));
     let texts: Vec<_> = forms[..2].iter().map(|form| str::from_utf8(form).unwrap()).collect();
-    let (signer, method) = (signer_of(provider, HOLDER), method_of(HOLDER));
+    let signer = signer_of(provider, HOLDER);
+    let method = method_of(HOLDER);
     let presentation = present(provider, &*signer, &method, &texts, AUDIENCE, NOW).unwrap();
     add("credentials", 1, presentation.as_bytes());
     let bits = Bitstring::default();

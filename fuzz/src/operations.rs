@@ -137,7 +137,8 @@ fn check(before: Option<&State>, operation: &Operation, after: &State) {
     assert_eq!(again.canonical(), operation.canonical());
     assert_eq!(after.did(), operation.did());
     assert_eq!(after.latest(), operation.hash(provider).unwrap());
-    let (document, sequence) = (after.document().clone(), after.sequence());
+    let document = after.document().clone();
+    let sequence = after.sequence();
     let restored = State::restore(document, sequence, after.is_active(), after.latest());
     assert_eq!(restored.as_ref(), Ok(after));
     let Some(before) = before else {
@@ -162,7 +163,8 @@ fn check(before: Option<&State>, operation: &Operation, after: &State) {
 
 /// The target. Returns whether a DID was created.
 pub fn run(input: &[u8]) -> bool {
-    let (provider, mut script) = (&*PROVIDER, Script::new(input));
+    let provider = &*PROVIDER;
+    let mut script = Script::new(input);
     let (mut states, mut log): (Vec<State>, Vec<Operation>) = (Vec::new(), Vec::new());
     for _ in 0..MOST {
         let holder = &HOLDERS[script.below(DIDS)];

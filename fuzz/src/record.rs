@@ -144,7 +144,8 @@ impl Path<'_> {
             }
             8 => {
                 let which = self.script.below(self.flying.len());
-                let (at, value) = (self.script.u16(), self.script.u8());
+                let at = self.script.u16();
+                let value = self.script.u8();
                 if let Some((_, packet)) = self.flying.get_mut(which)
                     && let Some(at) = usize::from(at).checked_rem(packet.len())
                 {

@@ -27,12 +27,14 @@ impl Registry {
 
     /// The staple of a document, which is alone in the map.
     pub(crate) fn staple(&self, provider: &CryptoProvider, document: &DidDocument, now_s: u64) -> Staple {
-        let (hasher, text) = (Hasher(provider.sha256), document.canonical().to_owned());
+        let hasher = Hasher(provider.sha256);
+        let text = document.canonical().to_owned();
         let key = map_key(provider, document.id()).unwrap();
         let leaf = MapLeaf { document: hash(provider, text.as_bytes()), sequence: 0, active: true };
         let map = StateMap::default().with(hasher, key, leaf).unwrap();
         let origin = self.trust.origin().to_owned();
-        let (operation, last) = ([1; 32], hasher.leaf(&root_entry(&map.root(hasher))));
+        let operation = [1; 32];
+        let last = hasher.leaf(&root_entry(&map.root(hasher)));
         let checkpoint = Checkpoint { origin, size: 2, root: hasher.node(&operation, &last) };
         let signed = SignedCheckpoint::sign(provider, checkpoint, &self.signers, now_s).unwrap();
         let proof = StateProof { map: map.prove(&key), path: vec![operation] }.write();

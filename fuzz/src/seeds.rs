@@ -240,7 +240,8 @@ fn traffic(setting: &[u8]) -> (Vec<Vec<u8>>, Vec<Vec<u8>>) {
         let client = (*world.client).clone();
         world.client = Arc::new(client.with_handshake_cache(mode, kept.clone(), DEFAULT_MAX_AGE));
     }
-    let (mut inputs, mut packets) = (Vec::new(), Vec::new());
+    let mut inputs = Vec::new();
+    let mut packets = Vec::new();
     for _ in 0..2 {
         let mut ends = [Side::Client, Side::Server].map(|side| End::new(&world, side, NOW));
         let mut joiners = [(); 2].map(|()| Joiner::new(&setting));

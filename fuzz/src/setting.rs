@@ -348,10 +348,7 @@ impl World {
             _ => HashAlgorithm::Sha256,
         }));
         let asks = |side| setting.asks() && side == tested;
-        let mtu = |side| match side == tested && setting.is_narrow() {
-            true => 80,
-            false => 65507,
-        };
+        let mtu = |side| if side == tested && setting.is_narrow() { 80 } else { 65507 };
         let [client, server] = [Side::Client, Side::Server].map(|side| profile(&setting, side, tested));
         let provider = server.provider().clone();
         let mut client = ClientConfig::new(client).with_mtu(mtu(Side::Client)).unwrap();
@@ -366,16 +363,17 @@ impl World {
         }
         // Where the engine asks for PSKs, sessions from PSKs do not resume. Early data would then be refused,
         // and without encryption the engine cannot distinguish them from records that open.
-        let keys = || match asks(Side::Server) && !setting.early() {
-            true => PskSource::Ask,
-            false => PskSource::Here(Arc::new(PskTable::from_iter([Psk::new(PSK_IDENTITY, &PSK)
-                .unwrap()
-                .with_hash(psk.hash())]))),
+        let keys = || {
+            if asks(Side::Server) && !setting.early() {
+                PskSource::Ask
+            } else {
+                PskSource::Here(Arc::new(PskTable::from_iter([Psk::new(PSK_IDENTITY, &PSK)
+                    .unwrap()
+                    .with_hash(psk.hash())])))
+            }
         };
-        let server = match setting.is_psk() {
-            true => ServerConfig::psk_only(server, keys()),
-            false => ServerConfig::new(server),
-        };
+        let server =
+            if setting.is_psk() { ServerConfig::psk_only(server, keys()) } else { ServerConfig::new(server) };
         let server = server
             .and_then(|server| server.with_client_auth(setting.client_auth))
             .and_then(|server| server.with_mtu(mtu(Side::Server)))
@@ -383,24 +381,21 @@ impl World {
             .with_cookies(setting.cookies())
             .with_tickets(tickets(&setting, provider, asks(Side::Server)));
         let server = server.with_profile_choice(setting.chooses() && tested == Side::Server);
-        let (client, server) = match setting.early() {
-            true => with_early_data(client, server),
-            false => (client, server),
-        };
+        let (client, server) =
+            if setting.early() { with_early_data(client, server) } else { (client, server) };
         let (client, server) = match setting.cache {
             Some(mode) => with_cache(client, server, mode),
             None => (client, server),
         };
-        let (client, server) = match setting.has_ids() {
-            true => {
-                let ids = || {
-                    Arc::new(NodeIds::new(&[], ID_LEN, server.profile().provider().random.clone()).unwrap())
-                };
-                (client.with_connection_ids(ids()), server.clone().with_connection_ids(ids()))
-            }
-            false => (client, server),
+        let (client, server) = if setting.has_ids() {
+            let ids =
+                || Arc::new(NodeIds::new(&[], ID_LEN, server.profile().provider().random.clone()).unwrap());
+            (client.with_connection_ids(ids()), server.clone().with_connection_ids(ids()))
+        } else {
+            (client, server)
         };
-        let (client, server) = (Arc::new(client), Arc::new(server));
+        let client = Arc::new(client);
+        let server = Arc::new(server);
         Self { setting, client, server, psk, sessions: HashMap::new() }
     }
 
@@ -429,9 +424,10 @@ fn tickets(setting: &Setting, provider: Arc<CryptoProvider>, asks: bool) -> Tick
     let tickets = match setting.resumption {
         Resumption::None => return Tickets::none(),
         Resumption::Stateless => {
-            let single_use = match asks {
-                true => SingleUse::Ask,
-                false => SingleUse::Register(Arc::new(MemoryUseOnce::new(8, Now::default()))),
+            let single_use = if asks {
+                SingleUse::Ask
+            } else {
+                SingleUse::Register(Arc::new(MemoryUseOnce::new(8, Now::default())))
             };
             let keys = RotatingTickets::new(provider).unwrap().with_single_use(single_use);
             Tickets::stateless(Arc::new(keys))
@@ -449,7 +445,8 @@ fn with_early_data(client: ClientConfig, server: ServerConfig) -> (ClientConfig,
 }
 
 fn with_cache(client: ClientConfig, server: ServerConfig, mode: CacheMode) -> (ClientConfig, ServerConfig) {
-    let (servers, clients) = (Arc::new(MemoryClientCache::new(2)), Arc::new(MemoryServerCache::new(2)));
+    let servers = Arc::new(MemoryClientCache::new(2));
+    let clients = Arc::new(MemoryServerCache::new(2));
     let server = server.with_handshake_cache(mode, clients, DEFAULT_MAX_AGE).unwrap();
     (client.with_handshake_cache(mode, servers, DEFAULT_MAX_AGE), server)
 }
@@ -574,15 +571,16 @@ impl CertificateCompressor for Remembered {
 
 fn credential(setting: &Setting, side: Side, asks: bool, provider: &CryptoProvider) -> Credential {
     let (leaf, spki) = setting.leaves()[usize::from(side == Side::Server)];
-    let key = match asks {
-        false => PrivateKey::Here(provider.key_loader.load(&PrivatePkcs8KeyDer::from(spki).into()).unwrap()),
-        true => PrivateKey::Elsewhere {
+    let key = if asks {
+        PrivateKey::Elsewhere {
             schemes: vec![match setting.tls12 {
                 Some(Tls12 { is_rsa: true, .. }) => SignatureScheme::RSA_PSS_RSAE_SHA256,
                 _ => SignatureScheme::ECDSA_SECP256R1_SHA256,
             }],
             label: "key".into(),
-        },
+        }
+    } else {
+        PrivateKey::Here(provider.key_loader.load(&PrivatePkcs8KeyDer::from(spki).into()).unwrap())
     };
     match setting.way {
         Way::RawKey => {

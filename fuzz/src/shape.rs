@@ -46,7 +46,8 @@ impl ConnectionIds for Ids {
 
 impl Shape {
     pub(crate) fn read(script: &mut Script<'_>) -> Self {
-        let (first, second) = (script.u8(), script.u8());
+        let first = script.u8();
+        let second = script.u8();
         let ports = match first & 7 {
             4 => Some(PortScheme::Ipc),
             5 => Some(PortScheme::IpcUnannounced),
@@ -105,7 +106,8 @@ impl Shape {
             false => setting,
         };
         let mut world = World::new(setting, Side::Server);
-        let (client, server) = ((*world.client).clone(), (*world.server).clone());
+        let client = (*world.client).clone();
+        let server = (*world.server).clone();
         let client = client.with_migration(self.migration);
         let mut server = server.with_migration(self.migration);
         let mut client = match self.ports {

@@ -152,7 +152,8 @@ impl Stream {
         let mut records = Vec::new();
         let mut at = 0;
         while let Some([typ, _, _, a, b]) = self.bytes[at..].first_chunk() {
-            let (typ, len) = (*typ, usize::from(u16::from_be_bytes([*a, *b])));
+            let typ = *typ;
+            let len = usize::from(u16::from_be_bytes([*a, *b]));
             let Some(body) = self.bytes.get(at + 5..at + 5 + len) else { break };
             let body = body.to_vec();
             records.push(self.open(typ, &body));
@@ -197,18 +198,15 @@ pub(crate) fn records_of(datagram: &[u8], tls12: Option<Protection>) -> Vec<Reco
         let id_len = if has_id { ID_LEN } else { 0 };
         let id_at = if is_unified { 1 } else { 11 };
         let id = has_id.then(|| *rest[id_at..].first_chunk().unwrap());
-        let (header, len) = match is_unified {
-            true => {
-                let header = 2 + id_len + usize::from(first >> 3 & 1);
-                match first & 4 {
-                    0 => (header, rest.len() - header),
-                    _ => (header + 2, u16::from_be_bytes([rest[header], rest[header + 1]]).into()),
-                }
+        let (header, len) = if is_unified {
+            let header = 2 + id_len + usize::from(first >> 3 & 1);
+            match first & 4 {
+                0 => (header, rest.len() - header),
+                _ => (header + 2, u16::from_be_bytes([rest[header], rest[header + 1]]).into()),
             }
-            false => {
-                let at = 11 + id_len;
-                (at + 2, u16::from_be_bytes([rest[at], rest[at + 1]]).into())
-            }
+        } else {
+            let at = 11 + id_len;
+            (at + 2, u16::from_be_bytes([rest[at], rest[at + 1]]).into())
         };
         let body = &rest[header..header + len];
         records.push(match (is_unified, tls12) {

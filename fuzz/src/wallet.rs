@@ -21,10 +21,7 @@ const fn name(side: Side) -> &'static str {
 }
 
 const fn typ(is_bare: bool) -> CertificateType {
-    match is_bare {
-        true => CertificateType::DECENTRALISED_IDENTIFIER,
-        false => CertificateType::VERIFIABLE_CREDENTIAL,
-    }
+    if is_bare { CertificateType::DECENTRALISED_IDENTIFIER } else { CertificateType::VERIFIABLE_CREDENTIAL }
 }
 
 /// The same proof for every peer.
@@ -39,17 +36,17 @@ impl DidProofs for Proof {
 
 /// The identity of a side, whose key is `key`.
 pub(crate) fn credential(is_bare: bool, side: Side, key: PrivateKey) -> Credential {
-    let (did_method, proofs) = (DidMethod::DUNLIN, Some(Arc::new(Proof) as Arc<dyn DidProofs>));
-    match is_bare {
-        true => Credential::Identifier {
+    let did_method = DidMethod::DUNLIN;
+    let proofs = Some(Arc::new(Proof) as Arc<dyn DidProofs>);
+    if is_bare {
+        Credential::Identifier {
             identifier: Identifier { proofs, ..Identifier::new(name(side), did_method) },
             key,
-        },
-        false => {
-            let credential = VerifiableCredential::new(name(side).as_bytes().to_vec(), did_method);
-            let status = b"status lists".to_vec();
-            Credential::Verifiable { credential: VerifiableCredential { proofs, status, ..credential }, key }
         }
+    } else {
+        let credential = VerifiableCredential::new(name(side).as_bytes().to_vec(), did_method);
+        let status = b"status lists".to_vec();
+        Credential::Verifiable { credential: VerifiableCredential { proofs, status, ..credential }, key }
     }
 }
 
@@ -88,10 +85,7 @@ impl Verifier for Wallet {
     }
 
     fn verify(&self, claim: &Claim<'_>) -> Result<Verdict, AuthenticationFailure> {
-        match self.asks {
-            true => Ok(Verdict::Ask),
-            false => self.read(claim).map(Verdict::Accepted),
-        }
+        if self.asks { Ok(Verdict::Ask) } else { self.read(claim).map(Verdict::Accepted) }
     }
 
     fn read(&self, claim: &Claim<'_>) -> Result<Box<Verified>, AuthenticationFailure> {

@@ -23,7 +23,8 @@ use crate::stack::{End, Maker};
 
 impl End for TlsConnection {
     fn take(&mut self, mut bytes: &[u8]) -> usize {
-        let (now, mut came) = (now(), 0);
+        let now = now();
+        let mut came = 0;
         while !bytes.is_empty() {
             let taken = self.receive(now, bytes).unwrap();
             bytes = &bytes[taken..];
@@ -62,7 +63,8 @@ const ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 443
 /// Each datagram follows its length in two bytes.
 impl End for DtlsConnection {
     fn take(&mut self, mut bytes: &[u8]) -> usize {
-        let (now, mut came) = (now(), 0);
+        let now = now();
+        let mut came = 0;
         while let Some((length, rest)) = bytes.split_first_chunk() {
             let (datagram, rest) = rest.split_at(u16::from_be_bytes(*length).into());
             bytes = rest;
@@ -136,12 +138,13 @@ pub(crate) fn makers(handshake: Handshake) -> Option<(Maker, Maker)> {
         Handshake::Tls12Psk => psk_configs(),
         _ => certificate_configs(handshake),
     };
-    let (client, server) = match handshake.is_resumed() {
-        true => (
+    let (client, server) = if handshake.is_resumed() {
+        (
             client.with_sessions(Arc::new(MemoryClientSessions::new(1, 1))),
             server.with_tickets(Tickets::stateful(Arc::new(MemoryServerSessions::new(16)))),
-        ),
-        false => (client, server),
+        )
+    } else {
+        (client, server)
     };
     if let Some(mtu) = handshake.mtu() {
         let mtu = match mtu {
@@ -155,7 +158,8 @@ pub(crate) fn makers(handshake: Handshake) -> Option<(Maker, Maker)> {
             Box::new(move || Box::new(DtlsConnection::server(&server, ADDRESS, now()))),
         ));
     }
-    let (client, server) = (Arc::new(client), Arc::new(server));
+    let client = Arc::new(client);
+    let server = Arc::new(server);
     Some((
         Box::new(move || Box::new(TlsConnection::client(&client, localhost(), now()).unwrap())),
         Box::new(move || Box::new(TlsConnection::server(&server, now()))),

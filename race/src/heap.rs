@@ -28,7 +28,8 @@ pub(crate) fn race() {
 /// Prints the heap of a client and of a server.
 pub(crate) fn measure(competitor: &str) {
     let stack = HANDSHAKES[0].1.stack(Competitor::named(competitor)).expect("all have it");
-    let (mut clients, mut servers) = (Vec::new(), Vec::new());
+    let mut clients = Vec::new();
+    let mut servers = Vec::new();
     for _ in 0..CONNECTIONS {
         let [client, server] = stack.connect(None).ends;
         clients.push(client);

@@ -132,9 +132,10 @@ fn context(handshake: Handshake) -> SslContextBuilder {
     };
     builder.set_min_proto_version(Some(version)).unwrap();
     builder.set_max_proto_version(Some(version)).unwrap();
-    match version == SslVersion::TLS1_3 {
-        true => builder.set_ciphersuites(suite).unwrap(),
-        false => builder.set_cipher_list(suite).unwrap(),
+    if version == SslVersion::TLS1_3 {
+        builder.set_ciphersuites(suite).unwrap()
+    } else {
+        builder.set_cipher_list(suite).unwrap()
     }
     builder.set_groups_list("P-256").unwrap();
     // Otherwise idle connections keep buffers of 16 KiB.
@@ -167,7 +168,8 @@ fn certificate_contexts(handshake: Handshake) -> (SslContextBuilder, SslContextB
 }
 
 fn psk_contexts(handshake: Handshake) -> (SslContextBuilder, SslContextBuilder) {
-    let (mut client, mut server) = (context(handshake), context(handshake));
+    let mut client = context(handshake);
+    let mut server = context(handshake);
     client.set_psk_client_callback(|_, _, identity, key| {
         identity[..PSK_IDENTITY.len()].copy_from_slice(PSK_IDENTITY.as_bytes());
         identity[PSK_IDENTITY.len()] = 0;
@@ -209,8 +211,10 @@ pub(crate) fn makers(handshake: Handshake) -> Option<(Maker, Maker)> {
             *newest.lock().unwrap() = Some(session);
         });
     }
-    let (client, server) = (client.build(), server.build());
-    let (client_wire, server_wire) = (Wire::default(), Wire::default());
+    let client = client.build();
+    let server = server.build();
+    let client_wire = Wire::default();
+    let server_wire = Wire::default();
     Some((
         Box::new(move || {
             let mut ssl = Ssl::new(&client).unwrap();

@@ -91,7 +91,8 @@ pub(crate) fn makers(handshake: Handshake) -> Option<(Maker, Maker)> {
     if !resumed {
         client.resumption = rustls::client::Resumption::disabled();
     }
-    let (client, server) = (Arc::new(client), Arc::new(server));
+    let client = Arc::new(client);
+    let server = Arc::new(server);
     let name = ServerName::try_from("localhost").unwrap();
     Some((
         Box::new(move || {

@@ -92,9 +92,10 @@ impl Stack {
         let mut times = [Duration::ZERO; 2];
         let mut work = |at: usize, work: &mut dyn FnMut()| {
             let start = now();
-            match counted == Some(at) {
-                true => counted_work(work),
-                false => work(),
+            if counted == Some(at) {
+                counted_work(work)
+            } else {
+                work()
             }
             times[at] += now() - start;
         };
@@ -124,7 +125,8 @@ impl Stack {
 
     /// Microseconds that client and server take for a handshake.
     pub(crate) fn round(&self) -> [f64; 2] {
-        let (mut times, mut count) = ([Duration::ZERO; 2], 0);
+        let mut times = [Duration::ZERO; 2];
+        let mut count = 0;
         while times.iter().any(|time| *time < ROUND) {
             let connected = self.connect(None);
             for (sum, time) in times.iter_mut().zip(connected.times) {

@@ -69,7 +69,8 @@ impl Client {
     /// `invents` says whether each authority has a key identifier of its own; `None` is an honest client.
     fn new(algorithm: &'static SignatureAlgorithm, count: u8, invents: Option<bool>) -> Self {
         let key = || KeyPair::generate_for(algorithm).unwrap();
-        let (params, root) = (named("Root", 0), key());
+        let params = named("Root", 0);
+        let root = key();
         let trusted = params.self_signed(&root).unwrap().der().clone();
         let root = Issuer::new(params, if invents.is_some() { key() } else { root });
         let authorities = (1..=count).map(|number| {
@@ -86,7 +87,8 @@ impl Client {
         let chain: Vec<CertificateDer<'static>> = [leaf].into_iter().chain(certificates).collect();
         let bytes = chain.iter().map(|certificate| certificate.len()).sum();
 
-        let (provider, pki) = (full_awslc(), Pki::shared(KeyType::P256));
+        let provider = full_awslc();
+        let pki = Pki::shared(KeyType::P256);
         let own = provider.key_loader.load(&PrivateKeyDer::Pkcs8(own.serialize_der().into())).unwrap();
         let client = Profile::builder(provider.clone())
             .trust(Trust { x509: Some(pki.trust()), raw_key: None })

@@ -147,7 +147,8 @@ impl Relay {
         let address = udp.local_addr().expect("address");
         let ends = [&to_child, &from_child].map(|end| end.try_clone().expect("socket"));
         let client = Arc::new(Mutex::new(SocketAddr::from((Ipv4Addr::LOCALHOST, 9))));
-        let (back, known) = (udp.try_clone().expect("socket"), client.clone());
+        let back = udp.try_clone().expect("socket");
+        let known = client.clone();
         std::thread::spawn(move || {
             let mut buffer = [0; 1 << 16];
             while let Ok((len @ 1.., from)) = udp.recv_from(&mut buffer) {

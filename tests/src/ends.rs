@@ -107,7 +107,8 @@ pub fn psk_server(mode: &str) -> TlsConnection {
 }
 
 fn raw_profile(typ: KeyType, is_client: bool) -> Profile {
-    let (pki, provider) = (Pki::shared(typ), awslc());
+    let pki = Pki::shared(typ);
+    let provider = awslc();
     let (own, peer) = if is_client { (&pki.client, &pki.server) } else { (&pki.server, &pki.client) };
     let trust = Trust { x509: None, raw_key: Some(RawKeyTrust::Keys(vec![peer.public_key.clone()])) };
     Profile::builder(provider.clone()).trust(trust).credentials(vec![own.raw_key(&provider)]).build().unwrap()

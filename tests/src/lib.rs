@@ -442,7 +442,9 @@ pub fn transfer(
     now: Now,
     data: &[u8],
 ) -> Result<Vec<u8>, Error> {
-    let (mut sent, mut received, mut wire) = (0, Vec::new(), Vec::new());
+    let mut sent = 0;
+    let mut received = Vec::new();
+    let mut wire = Vec::new();
     while received.len() < data.len() {
         sent += from.send(&data[sent..])?;
         wire.extend_from_slice(from.transmit());
@@ -460,7 +462,8 @@ pub fn transfer(
 /// Checks that a server demands a client's certificate as its configuration says. `profile` has the versions
 /// to test, and `missing` is the alert that a client without a certificate receives.
 pub fn check_client_authentication(profile: ProfileBuilder, missing: AlertDescription) {
-    let (provider, pki) = (awslc(), Pki::shared(KeyType::P256));
+    let provider = awslc();
+    let pki = Pki::shared(KeyType::P256);
     let profile = profile.trust(Trust { x509: Some(pki.trust()), raw_key: None });
     let run = |auth, with_certificate: bool| {
         let credentials = if with_certificate { vec![pki.client.x509(&provider)] } else { vec![] };

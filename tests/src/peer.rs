@@ -206,7 +206,8 @@ impl Server {
         // Wait for `unshare`: until then the process is in the namespace of the test, which nsenter must not
         // enter.
         let of = |pid: &str| std::fs::read_link(format!("/proc/{pid}/ns/net")).expect("namespace");
-        let (own, id) = (of("self"), process.child.id().to_string());
+        let own = of("self");
+        let id = process.child.id().to_string();
         let end = Instant::now() + PATIENCE;
         while of(&id) == own && Instant::now() < end {
             std::thread::sleep(Duration::from_millis(5));

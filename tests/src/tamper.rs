@@ -77,7 +77,8 @@ impl Keys {
         let key = self.suite.aead.key(&self.key).unwrap();
         let len = inner.len() + self.suite.aead.algorithm().tag_len();
         let header = [23, 3, 3, (len >> 8) as u8, len as u8];
-        let (mut data, mut tag) = (inner.to_vec(), vec![0; self.suite.aead.algorithm().tag_len()]);
+        let mut data = inner.to_vec();
+        let mut tag = vec![0; self.suite.aead.algorithm().tag_len()];
         key.seal(&self.nonce(number), &header, &mut data, &mut tag).unwrap();
         [&header[..], &data, &tag].concat()
     }
@@ -92,7 +93,8 @@ impl Keys {
         let mut header = vec![0b0010_1111];
         header.extend(number.to_be_bytes());
         header.extend(((inner.len() + tag_len) as u16).to_be_bytes());
-        let (mut data, mut tag) = (inner.to_vec(), vec![0; tag_len]);
+        let mut data = inner.to_vec();
+        let mut tag = vec![0; tag_len];
         let key = aead.key(&self.key).unwrap();
         key.seal(&self.nonce(number.into()), &header, &mut data, &mut tag).unwrap();
         data.extend(tag);
@@ -178,7 +180,9 @@ pub fn rewrite(
     edit: impl FnOnce(Vec<Vec<u8>>) -> Vec<Vec<u8>>,
 ) -> Vec<u8> {
     let keys = Keys::new(provider.suite(suite).unwrap(), secret);
-    let (mut out, mut number, mut handshake) = (Vec::new(), 0, Vec::new());
+    let mut out = Vec::new();
+    let mut number = 0;
+    let mut handshake = Vec::new();
     for record in records(flight) {
         if record[0] == 23 {
             let mut inner = keys.open(number, &record);

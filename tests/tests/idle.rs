@@ -128,7 +128,8 @@ fn connected(
     let there: SocketAddr = THERE.parse().unwrap();
     let mut endpoint = Endpoint::new(limits(count));
     endpoint.set_server(Some(Arc::clone(server)));
-    let (mut served, mut clients) = (Vec::new(), Vec::new());
+    let mut served = Vec::new();
+    let mut clients = Vec::new();
     for n in 0..count {
         let mut connection = DtlsConnection::client(&client(), localhost(), there, NOW).unwrap();
         served.extend(shake_hands(&mut endpoint, &mut connection, here(n)));
@@ -241,7 +242,8 @@ fn hostile_associations() {
 /// A host begins ten times as many associations at one address as it may have, with connection IDs and each
 /// with another identity. They cost no more than those of honest hosts.
 fn associations_of_a_hostile_host() {
-    let (most, there) = (hostile_count(), THERE.parse::<SocketAddr>().unwrap());
+    let most = hostile_count();
+    let there = THERE.parse::<SocketAddr>().unwrap();
     let profile = Profile::builder(awslc()).build().unwrap();
     let key = |n: usize| Psk::new(format!("device-{n}"), &[7; 32]).unwrap();
     let ids = Arc::new(NodeIds::new(&[], 8, awslc().random.clone()).unwrap());
@@ -265,11 +267,13 @@ fn associations_of_a_hostile_host() {
             }
             while endpoint.poll_event().is_some() || endpoint.poll_transmit(NOW).is_some() {}
         }
-        let (held, before) = (endpoint.len(), ALLOCATOR.allocated());
+        let held = endpoint.len();
+        let before = ALLOCATOR.allocated();
         drop(endpoint);
         (held, before - ALLOCATOR.allocated())
     };
-    let (honest, hostile) = (heap(most, here), heap(10 * most, |_| here(0)));
+    let honest = heap(most, here);
+    let hostile = heap(10 * most, |_| here(0));
     println!("honest hosts hold {honest:?}, and a hostile one {hostile:?} associations and bytes");
     assert_eq!((honest.0, hostile.0), (most, most));
     assert!(hostile.1 <= 2 * honest.1, "{} bytes instead of {}", hostile.1, honest.1);
@@ -280,11 +284,13 @@ fn associations(is_tls12: bool, is_psk: bool, has_ids: bool) {
     let count = count();
     let (client, server) = configs(is_tls12, is_psk);
     let ids = Arc::new(NodeIds::new(&[], 8, awslc().random.clone()).unwrap());
-    let (client, server) = match has_ids {
-        true => (client.with_connection_ids(ids.clone()), server.with_connection_ids(ids)),
-        false => (client, server),
+    let (client, server) = if has_ids {
+        (client.with_connection_ids(ids.clone()), server.with_connection_ids(ids))
+    } else {
+        (client, server)
     };
-    let (client, server) = (Arc::new(client), Arc::new(server));
+    let client = Arc::new(client);
+    let server = Arc::new(server);
     let Served { mut endpoint, served, clients } = connected(count, || Arc::clone(&client), &server);
     for id in &served {
         let data = endpoint.update(*id, |connection| {
@@ -300,7 +306,8 @@ fn associations(is_tls12: bool, is_psk: bool, has_ids: bool) {
     while endpoint.poll_event().is_some() || endpoint.poll_transmit(NOW).is_some() {}
     let expired = (before - ALLOCATOR.allocated()) / count;
     assert_eq!(endpoint.len(), count);
-    let (before, begin) = (ALLOCATOR.allocated(), processor_time());
+    let before = ALLOCATOR.allocated();
+    let begin = processor_time();
     let frozen: Vec<_> =
         served.iter().map(|id| endpoint.freeze(NOW, *id).unwrap().unwrap().to_vec()).collect();
     let freezing = processor_time() - begin;
@@ -309,7 +316,8 @@ fn associations(is_tls12: bool, is_psk: bool, has_ids: bool) {
     let each = (before + stored - ALLOCATOR.allocated()) / count;
     // A thawed association takes no more.
     let before = ALLOCATOR.allocated();
-    let (begin, mut thawed) = (processor_time(), Endpoint::new(limits(count)));
+    let begin = processor_time();
+    let mut thawed = Endpoint::new(limits(count));
     for bytes in &frozen {
         let connection = Box::new(DtlsConnection::thaw_server(&server, bytes, NOW).unwrap());
         thawed.adopt(NOW, *connection).unwrap();
@@ -357,7 +365,8 @@ fn streams() {
     let client = Arc::new(ClientConfig::new(profile(&pki.client)));
     let server = ServerConfig::new(profile(&pki.server)).unwrap();
     let server = Arc::new(server.with_client_auth(ClientAuth::Required).unwrap());
-    let (mut clients, mut servers) = (Vec::new(), Vec::new());
+    let mut clients = Vec::new();
+    let mut servers = Vec::new();
     for _ in 0..CONNECTIONS {
         let mut pair = Pair::new(&client, &server);
         pair.connect().unwrap();

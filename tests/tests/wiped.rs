@@ -84,9 +84,10 @@ fn configs(
             .trust(Trust { x509: Some(pki.trust()), raw_key: None })
             .credentials(vec![own.x509(&awslc())])
             .key_log(Some(secrets.clone()));
-        let builder = match version.is_1_2() {
-            true => builder.cipher_suites(vec![]).tls12_cipher_suites(TLS12_CIPHER_SUITES.to_vec()),
-            false => builder,
+        let builder = if version.is_1_2() {
+            builder.cipher_suites(vec![]).tls12_cipher_suites(TLS12_CIPHER_SUITES.to_vec())
+        } else {
+            builder
         };
         builder.build().unwrap()
     };
@@ -101,7 +102,8 @@ fn configs(
 
 /// A full handshake and a resumption over a stream, with early data and a KeyUpdate in TLS 1.3.
 fn over_a_stream(client: ClientConfig, server: ServerConfig, has_updates: bool) {
-    let (client, server) = (Arc::new(client), Arc::new(server));
+    let client = Arc::new(client);
+    let server = Arc::new(server);
     for resumes in [false, true] {
         let mut pair = Pair::new(&client, &server);
         if let Some(mut early) = pair.client.early_data() {
@@ -123,7 +125,8 @@ fn over_a_stream(client: ClientConfig, server: ServerConfig, has_updates: bool) 
 
 /// A full handshake and a resumption over datagrams.
 fn over_datagrams(client: ClientConfig, server: ServerConfig) {
-    let (client, server) = (Arc::new(client), Arc::new(server));
+    let client = Arc::new(client);
+    let server = Arc::new(server);
     let mut now = NOW;
     for resumes in [false, true] {
         let client = DtlsConnection::client(&client, localhost(), SERVER_ADDRESS, now).unwrap();

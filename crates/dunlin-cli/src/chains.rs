@@ -35,7 +35,8 @@ impl Words {
     /// certificates.
     pub(crate) fn explain(&self, failure: &AuthenticationFailure) -> Option<(String, String)> {
         use AuthenticationFailure as F;
-        let (ca, anchors) = (self.ca, &self.anchors);
+        let ca = self.ca;
+        let anchors = &self.anchors;
         let (detail, advice) = match failure {
             F::UnknownIssuer => {
                 let complete = &self.complete;

@@ -164,7 +164,8 @@ fn earlier(directory: &Path, provider: &CryptoProvider) -> Result<Vec<DidDocumen
     let all = || {
         let mut operations = operations.iter();
         let Some(first) = operations.next() else { return Ok(vec![]) };
-        let (mut state, mut documents) = (State::create(provider, first)?, vec![]);
+        let mut state = State::create(provider, first)?;
+        let mut documents = vec![];
         for operation in operations {
             documents.insert(0, state.document().clone());
             state = state.apply(provider, operation)?;
@@ -222,18 +223,20 @@ pub(crate) fn trust_list(path: &Path) -> Result<TrustList, Error> {
     let refused = |error: &dyn std::fmt::Display, advice| Error::failed(path.display(), error, advice);
     let list =
         TrustList::read(&files::text(path)?).map_err(|error| refused(&error, "write a DID on each line"))?;
-    match list.is_empty() {
-        true => Err(refused(&"no DID in it, so nobody is trusted", "write a DID on each line")),
-        false => Ok(list),
+    if list.is_empty() {
+        Err(refused(&"no DID in it, so nobody is trusted", "write a DID on each line"))
+    } else {
+        Ok(list)
     }
 }
 
 /// Reads a list of DIDs without roots over others.
 pub(crate) fn written_out(path: &Path) -> Result<TrustList, Error> {
     let list = trust_list(path)?;
-    match list.roots().is_empty() {
-        true => Ok(list),
-        false => Err(Error::failed(path.display(), "\"members\" is for --peers alone", "write the DIDs out")),
+    if list.roots().is_empty() {
+        Ok(list)
+    } else {
+        Err(Error::failed(path.display(), "\"members\" is for --peers alone", "write the DIDs out"))
     }
 }
 
@@ -327,7 +330,8 @@ pub(crate) fn status_list(
     issuers: &[DidDocument],
     provider: &CryptoProvider,
 ) -> Result<StatusList, Error> {
-    let (verifier, content) = (Verifier::new(issuers.iter().cloned()), files::read(path)?);
+    let verifier = Verifier::new(issuers.iter().cloned());
+    let content = files::read(path)?;
     let list = StatusList::verify_file(&verifier, provider, &content, now_s());
     list.map_err(|error| {
         let advice = match error {
@@ -364,7 +368,8 @@ pub(crate) fn newest_status_lists(
     provider: &CryptoProvider,
 ) -> Result<(StatusLists, Vec<Vec<u8>>), Error> {
     let documents: Vec<_> = issuers.resolved.iter().map(|issuer| issuer.document.clone()).collect();
-    let (mut known, mut unverified) = (vec![], vec![]);
+    let mut known = vec![];
+    let mut unverified = vec![];
     for path in paths {
         let content = credential(path)?;
         if status::is_old(&content, now_s()) {

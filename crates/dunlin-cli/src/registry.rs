@@ -101,10 +101,8 @@ impl AccessOptions {
     ) -> Result<(Option<RegistryClient>, LookUps), Error> {
         let registry = registry.map(|url| self.client_that(url, known)).transpose()?;
         let provider = Arc::new(lists::provider());
-        let web = match did_web {
-            true => Some(WebDocuments::new(provider.clone(), self.https(&provider)?)),
-            false => None,
-        };
+        let web =
+            if did_web { Some(WebDocuments::new(provider.clone(), self.https(&provider)?)) } else { None };
         let look_ups = LookUps::new(registry.iter().cloned().collect(), web);
         Ok((registry, look_ups))
     }
@@ -300,10 +298,7 @@ impl RegistryOptions {
     /// Makes a verifier use the known documents of the registry and of web servers, and ask them for others.
     pub(crate) fn extend<J: Judge>(&self, verifier: J) -> Result<J, Error> {
         let resolvers = self.opened()?.look_ups.resolvers();
-        match resolvers.is_empty() {
-            true => Ok(verifier),
-            false => Ok(verifier.asking_with(resolvers)),
-        }
+        if resolvers.is_empty() { Ok(verifier) } else { Ok(verifier.asking_with(resolvers)) }
     }
 
     /// The answers to the questions of this judge; `None` if it has none.
@@ -351,7 +346,8 @@ impl RegistryOptions {
     pub(crate) fn watch_issuers(&self, verifier: &Arc<CredentialVerifier>) {
         let (Some(opened), Ok(runtime)) = (self.opened.get(), Handle::try_current()) else { return };
         if !self.methods().is_empty() {
-            let (look_ups, verifier) = (opened.look_ups.clone(), Arc::downgrade(verifier));
+            let look_ups = opened.look_ups.clone();
+            let verifier = Arc::downgrade(verifier);
             runtime.spawn(async move { look_ups.watch_issuers(verifier).await });
         }
     }
@@ -373,7 +369,8 @@ impl RegistryOptions {
     pub(crate) fn watch_registry(&self, judge: &PeerJudge) {
         let (Some(opened), Ok(runtime)) = (self.opened.get(), Handle::try_current()) else { return };
         if self.has_registry() {
-            let (look_ups, judge) = (opened.look_ups.clone(), Arc::downgrade(&judge.judge()));
+            let look_ups = opened.look_ups.clone();
+            let judge = Arc::downgrade(&judge.judge());
             runtime.spawn(async move { look_ups.watch_registries(judge).await });
         }
     }
@@ -393,7 +390,8 @@ impl RegistryOptions {
                     "no answer about the issuers in --trust: their documents from --document stay in use, and those without one are asked for again",
                 );
             }
-            let (look_ups, verifier) = (opened.look_ups.clone(), Arc::downgrade(&verifier));
+            let look_ups = opened.look_ups.clone();
+            let verifier = Arc::downgrade(&verifier);
             tokio::spawn(async move {
                 sleep(WATCH_TIME).await;
                 look_ups.watch_issuers(verifier).await;
@@ -435,7 +433,8 @@ mod tests {
     /// As parsed, and as the verifiers of a client or server get it.
     #[test]
     fn verifiers_take_older_proofs_of_the_age_of_the_option() {
-        let (provider, place) = (lists::provider(), tempfile::tempdir().unwrap());
+        let provider = lists::provider();
+        let place = tempfile::tempdir().unwrap();
         let path = |name: &str| place.path().join(name).display().to_string();
         let key = |kind| {
             let pair = KeyPair::generate(KeyType::Ed25519).unwrap();
@@ -448,7 +447,8 @@ mod tests {
         let root = certificates_to_pem(&[tree.root.certificate().clone()]).unwrap();
         std::fs::write(path("root.pem"), root).unwrap();
         for (given, age) in [(None, 3600), (Some("0s"), 0), (Some("15m"), 900)] {
-            let (keys, root) = (path("registry.pub"), path("root.pem"));
+            let keys = path("registry.pub");
+            let root = path("root.pem");
             let access =
                 ["--registry", "https://localhost:1", "--registry-key", &keys, "--https-CAfile", &root];
             let option = given.map(|age| ["--outage-age", age]);

@@ -114,8 +114,9 @@ impl<H: Handler> CoapServer<H> {
 
     /// Serves one client.
     fn serve(&self, incoming: DtlsIncoming) -> impl Future<Output = ()> + Send + use<H> {
-        let (handler, parameters, options) =
-            (Arc::clone(&self.handler), self.parameters.clone(), self.options.clone());
+        let handler = Arc::clone(&self.handler);
+        let parameters = self.parameters.clone();
+        let options = self.options.clone();
         let changes = self.changes.0.subscribe();
         async move {
             let address = incoming.peer_address();

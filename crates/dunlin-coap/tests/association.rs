@@ -182,10 +182,13 @@ async fn an_observer_follows_a_resource() {
 async fn an_observer_learns_of_a_change_while_the_handler_answers_the_registration() {
     let value = Arc::new(AtomicU32::new(1));
     let [called, released] = [(); 2].map(|()| Arc::new(Notify::new()));
-    let (current, call, release) = (Arc::clone(&value), Arc::clone(&called), Arc::clone(&released));
+    let current = Arc::clone(&value);
+    let call = Arc::clone(&called);
+    let release = Arc::clone(&released);
     let handler = move |request: CoapRequest<Peer>| {
         let read = current.load(Ordering::Relaxed);
-        let (call, release) = (Arc::clone(&call), Arc::clone(&release));
+        let call = Arc::clone(&call);
+        let release = Arc::clone(&release);
         async move {
             if read == 1 {
                 call.notify_one();

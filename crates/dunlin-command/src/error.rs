@@ -126,7 +126,8 @@ impl From<clap::Error> for Error {
         }
         let text = argv::as_typed(without_password(&error.render().to_string()), std::env::args_os());
         let lines = text.lines().map(str::trim).take_while(|line| !line.starts_with("Usage:"));
-        let (mut told, mut tips) = (vec![], vec![]);
+        let mut told = vec![];
+        let mut tips = vec![];
         for line in lines.filter(|line| !line.is_empty() && !line.starts_with("For more information")) {
             match line.strip_prefix("tip: ") {
                 // An option is never meant as a value.

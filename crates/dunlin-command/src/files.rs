@@ -219,9 +219,10 @@ pub fn write(path: &Path, content: &[u8], access: Access, existing: Existing) ->
 /// in stores: in a directory that others can write, they would choose the file.
 fn target(path: &Path) -> Result<PathBuf, Error> {
     let target = behind_links(path);
-    match target.is_symlink() {
-        true => Err(Error::failed(path.display(), FOREIGN_LINK, "remove the link, or name another file")),
-        false => Ok(target),
+    if target.is_symlink() {
+        Err(Error::failed(path.display(), FOREIGN_LINK, "remove the link, or name another file"))
+    } else {
+        Ok(target)
     }
 }
 
@@ -396,7 +397,8 @@ mod tests {
     #[test]
     fn a_link_is_followed_when_its_file_is_replaced() {
         let dir = tempfile::tempdir().unwrap();
-        let (file, link) = (dir.path().join("file"), dir.path().join("link"));
+        let file = dir.path().join("file");
+        let link = dir.path().join("link");
         fs::write(&file, "old").unwrap();
         symlink(&file, &link).unwrap();
         write(&link, b"new", Access::Public, Existing::Replace).unwrap();
@@ -440,7 +442,8 @@ mod tests {
 
     #[test]
     fn refuses_two_files_of_one_name() {
-        let (a, b) = (Path::new("a"), Path::new("b"));
+        let a = Path::new("a");
+        let b = Path::new("b");
         assert!(check_new(&[a, b], Existing::Replace).is_ok());
         assert!(check_new(&[a, b, a], Existing::Replace).is_err());
     }

@@ -74,11 +74,10 @@ impl<'a> Report<'a> {
         writeln!(out, "Own signature      {}", text(n.own_signature))?;
         writeln!(out, "ALPN               {}", self.alpn().unwrap_or_else(|| "-".into()))?;
         if self.side == Side::Client {
-            let accepted = match self.is_accepted() {
-                true => "yes",
-                false => {
-                    "not known yet: the server may still refuse this client; its first data or ticket means yes"
-                }
+            let accepted = if self.is_accepted() {
+                "yes"
+            } else {
+                "not known yet: the server may still refuse this client; its first data or ticket means yes"
             };
             writeln!(out, "Accepted           {accepted}")?;
         }
@@ -131,7 +130,8 @@ impl<'a> Report<'a> {
     pub fn log_line(&self) -> String {
         let HandshakeBytes { read, written } = self.bytes;
         let serial = self.certificate_marks().map(|[serial, _]| format!("; certificate serial {serial}"));
-        let (parameters, serial) = (self.parameters(), serial.unwrap_or_default());
+        let parameters = self.parameters();
+        let serial = serial.unwrap_or_default();
         format!("{parameters}{serial}; handshake read {read} bytes, wrote {written}")
     }
 
@@ -255,7 +255,8 @@ impl<'a> Report<'a> {
 
     /// Returns whether the server's and the client's certificates were cached by the other side.
     const fn certificates_cached(&self) -> [bool; 2] {
-        let (own, peer) = (self.negotiated.is_own_cached(), self.negotiated.is_peer_cached());
+        let own = self.negotiated.is_own_cached();
+        let peer = self.negotiated.is_peer_cached();
         match self.side {
             Side::Client => [peer, own],
             Side::Server => [own, peer],

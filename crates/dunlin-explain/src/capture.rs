@@ -116,7 +116,8 @@ impl<'a> Capture<'a> {
                     let interface = parser
                         .packet_interface(&packet)
                         .ok_or(PcapError::InvalidInterfaceId(packet.interface_id))?;
-                    let (time_us, link) = (time_us(&packet, interface), interface.linktype);
+                    let time_us = time_us(&packet, interface);
+                    let link = interface.linktype;
                     let wire_len = packet.original_len as usize;
                     self.push(Frame { time_us, link, wire_len, data: borrowed(packet.data)? })?;
                 }

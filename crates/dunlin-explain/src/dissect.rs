@@ -218,7 +218,8 @@ impl<'k> Dissector<'k> {
             flow.bytes.add(Layer::Other, datagrams.iter().map(|(_, bytes)| bytes.len()).sum());
             return flow;
         }
-        let (first, second) = (of(0), of(1));
+        let first = of(0);
+        let second = of(1);
         let mut session = self.datagram_session([&first, &second]);
         let answer =
             hello.filter(|_| session.awaits_server_hello()).and_then(|_| paths.answer(index, client));

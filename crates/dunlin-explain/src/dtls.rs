@@ -86,7 +86,8 @@ impl Header {
             0 => (before, bytes.len().checked_sub(before)?),
             _ => (before + 2, number(bytes.get(before..before + 2)?)),
         };
-        let (typ, epoch) = (ContentType::APPLICATION_DATA, u64::from(flags & 0b11));
+        let typ = ContentType::APPLICATION_DATA;
+        let epoch = u64::from(flags & 0b11);
         Some(Self { typ, epoch, number: None, len, body, id: (1, id_len), is_unified: true })
     }
 
@@ -178,7 +179,8 @@ impl<'s> Direction<'s> {
             let keys = DatagramKeys::new(suite, secret).ok()?;
             Some(Epoch { number, keys, expected: 0 })
         });
-        let (keys, keys12) = (keys.collect(), session.keys12(side));
+        let keys = keys.collect();
+        let keys12 = session.keys12(side);
         Self { session, side, keys, keys12, messages: Messages::default(), ids: HashSet::new(), sealed: 0 }
     }
 
@@ -207,9 +209,12 @@ impl<'s> Direction<'s> {
             return false;
         };
         let (record, _) = datagram.split_at(header.len + header.body);
-        let opens = |this: &mut Self| match header.is_unified {
-            true => this.open(header, record).is_some(),
-            false => this.open12(header, record).is_some(),
+        let opens = |this: &mut Self| {
+            if header.is_unified {
+                this.open(header, record).is_some()
+            } else {
+                this.open12(header, record).is_some()
+            }
         };
         self.ids.contains(header.id(record)) || opens(self)
     }

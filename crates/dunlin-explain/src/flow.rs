@@ -114,12 +114,10 @@ impl<'a> Flows<'a> {
     pub(crate) fn nothing(&self) -> String {
         let wrapped: Vec<_> =
             self.wrapped.iter().map(|(name, frames)| format!("{name} (frames: {frames})")).collect();
-        match wrapped.is_empty() {
-            true => "it holds neither TLS nor DTLS".into(),
-            false => format!(
-                "it holds {}, which is not read, and outside neither TLS nor DTLS",
-                wrapped.join(", ")
-            ),
+        if wrapped.is_empty() {
+            "it holds neither TLS nor DTLS".into()
+        } else {
+            format!("it holds {}, which is not read, and outside neither TLS nor DTLS", wrapped.join(", "))
         }
     }
 
@@ -143,7 +141,8 @@ impl<'a> Flows<'a> {
 
     /// The flow of a segment. A new one is made up to the limit.
     fn flow(&mut self, segment: &Segment<'_>) -> Option<&mut Flow<'a>> {
-        let (low, high) = (segment.from.min(segment.to), segment.from.max(segment.to));
+        let low = segment.from.min(segment.to);
+        let high = segment.from.max(segment.to);
         let key = (segment.tcp.is_some(), low, high);
         let known = self.newest.get(&key).copied();
         let flows = &mut self.flows;

@@ -47,15 +47,13 @@ impl KeyLog {
     /// [`Error::NotAKeyLog`] if `text` has lines, but none has the form of a key log.
     pub fn read(text: &[u8]) -> Result<Self, Error> {
         let mut log = Self::default();
-        match log.add(text) {
-            true => Ok(log),
-            false => Err(Error::NotAKeyLog),
-        }
+        if log.add(text) { Ok(log) } else { Err(Error::NotAKeyLog) }
     }
 
     /// Adds the lines of `text`. Returns false if it has lines, but none has the form of a key log.
     pub(crate) fn add(&mut self, text: &[u8]) -> bool {
-        let (mut lines, mut understood) = (0, 0);
+        let mut lines = 0;
+        let mut understood = 0;
         for line in text.split(|byte| *byte == b'\n') {
             let line = line.trim_ascii();
             if line.is_empty() || line.starts_with(b"#") {

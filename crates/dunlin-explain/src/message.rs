@@ -502,7 +502,8 @@ fn cached_objects(objects: &[u8]) -> Option<String> {
     let mut objects = Walk::new(objects);
     let mut all = Vec::new();
     while !objects.rest.is_empty() && all.len() < MAX_FIELDS {
-        let (typ, hash) = (objects.number(1)?, objects.prefixed(1)?);
+        let typ = objects.number(1)?;
+        let hash = objects.prefixed(1)?;
         let more = if hash.len() > 8 { "…" } else { "" };
         all.push(format!("{} {}{more}", cached_type(typ as u16), hex(hash.get(..8).unwrap_or(hash))));
     }

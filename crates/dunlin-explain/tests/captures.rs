@@ -609,7 +609,8 @@ fn explains_dtls_1_2_with_and_without_connection_ids() {
             let explanation = explained(&file, Some(&traffic.key_log()));
             assert_eq!(explanation.problems, Vec::<String>::new());
             assert_eq!(explanation.bytes.of(Layer::Sealed), 0);
-            let (data, close) = ("application data", "alert warning close_notify");
+            let data = "application data";
+            let close = "alert warning close_notify";
             let client = [
                 "ClientHello",
                 "ClientHello",

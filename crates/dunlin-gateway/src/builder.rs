@@ -66,7 +66,8 @@ impl ConfigBuilder {
         faults: &mut Vec<Fault>,
         warnings: &mut Vec<Fault>,
     ) -> Option<Self> {
-        let (before, clients) = (faults.len(), &listener.clients);
+        let before = faults.len();
+        let clients = &listener.clients;
         let own = own::of_listener(listener, stores, faults, warnings);
         let x509 = files::trust([&clients.ca, &clients.crl, &clients.raw_keys], faults);
         let (trust, answers) =

@@ -92,7 +92,8 @@ impl Context {
                 // A socket for both families shows IPv4 clients in IPv6.
                 Ok((tcp, from)) => return Some((tcp, addresses::plain(from))),
                 Err(error) => {
-                    let (listener, limit) = (name(), Limit::OpenFiles);
+                    let listener = name();
+                    let limit = Limit::OpenFiles;
                     self.metrics.limit_reached(&listener, limit);
                     if let Some(Line { left_out }) = self.lines.limit(&listener, limit.name(), Instant::now())
                     {

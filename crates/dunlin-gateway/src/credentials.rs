@@ -124,7 +124,8 @@ impl CredentialTrust {
         learned: &LearnedState,
         warnings: &mut Vec<Fault>,
     ) -> Result<CredentialVerifier, Fault> {
-        let (now, list) = (now(), list(issuers)?);
+        let now = now();
+        let list = list(issuers)?;
         if !list.roots().is_empty() {
             return Err(in_file(issuers, &"\"members\" is for vc_peers and dids", LIST));
         }
@@ -133,7 +134,8 @@ impl CredentialTrust {
         let listed = listed.map_err(|error| in_file(issuers, &error, UNRESOLVABLE))?;
         let trusted = listed.resolved;
         let judge = credential::Verifier::new(trusted.iter().map(|issuer| issuer.document.clone()));
-        let (mut lists, mut unverified) = (StatusLists::default(), vec![]);
+        let mut lists = StatusLists::default();
+        let mut unverified = vec![];
         let advice = "get the newest list from its issuer (`dunlin vc revoke`)";
         for field in &self.status {
             let content = content(field)?;
@@ -204,13 +206,12 @@ impl OwnCredential {
         warnings: &mut Vec<Fault>,
     ) -> Result<(Credential, Option<Arc<Stapler>>), Fault> {
         let mut documents = trust.documents.iter().map(document).collect::<Result<Vec<_>, _>>()?;
-        let file = match self.did.value.is_dir() {
-            true => {
-                let (document, key) = latest(&self.did, provider)?;
-                documents.insert(0, document);
-                FileField { value: key, place: self.did.place.clone() }
-            }
-            false => self.did.clone(),
+        let file = if self.did.value.is_dir() {
+            let (document, key) = latest(&self.did, provider)?;
+            documents.insert(0, document);
+            FileField { value: key, place: self.did.place.clone() }
+        } else {
+            self.did.clone()
         };
         warnings.extend(open_to_others(&file.place, &file.value, "the key"));
         let pem = |error: dunlin_pki::Error| in_file(&file, &error, OWN_DID);
@@ -301,12 +302,11 @@ fn latest(directory: &FileField, provider: &CryptoProvider) -> Result<(DidDocume
     }
     let state = read_operations(&content(&operations)?).and_then(|all| State::replay(provider, &all));
     let state = state.map_err(|error| in_file(&operations, &error, "restore the file from a backup"))?;
-    match state.is_active() {
-        true => Ok((state.document().clone(), key(state.sequence()))),
-        false => {
-            let what = format!("{} is deactivated, for ever", state.did());
-            Err(in_file(directory, &what, "make a new DID with `dunlin did create`"))
-        }
+    if state.is_active() {
+        Ok((state.document().clone(), key(state.sequence())))
+    } else {
+        let what = format!("{} is deactivated, for ever", state.did());
+        Err(in_file(directory, &what, "make a new DID with `dunlin did create`"))
     }
 }
 
@@ -341,8 +341,5 @@ fn pinned(
 /// Reads a list of DIDs.
 fn list(field: &FileField) -> Result<TrustList, Fault> {
     let list = TrustList::read(&text(field)?).map_err(|error| in_file(field, &error, LIST))?;
-    match list.is_empty() {
-        true => Err(in_file(field, &"no DID in it, so nobody is trusted", LIST)),
-        false => Ok(list),
-    }
+    if list.is_empty() { Err(in_file(field, &"no DID in it, so nobody is trusted", LIST)) } else { Ok(list) }
 }

@@ -40,9 +40,10 @@ impl RegistryConfig {
             tracing::warn!(file = %key.value.display(), warning, "the trust in the registry is weaker than it looks");
         }
         let mut faults = vec![];
-        let x509 = match self.ca.is_empty() {
-            true => https::system_anchors(),
-            false => files::trust([&self.ca, &[], &[]], &mut faults).x509,
+        let x509 = if self.ca.is_empty() {
+            https::system_anchors()
+        } else {
+            files::trust([&self.ca, &[], &[]], &mut faults).x509
         };
         if let Some(fault) = faults.pop() {
             return Err(fault);
@@ -67,7 +68,8 @@ impl RegistryConfig {
 pub(crate) fn watch_issuers(look_ups: &LookUps, verifier: &Arc<CredentialVerifier>) {
     // Without a Tokio runtime there are no connections to serve.
     let Ok(runtime) = Handle::try_current() else { return };
-    let (look_ups, verifier) = (look_ups.clone(), Arc::downgrade(verifier));
+    let look_ups = look_ups.clone();
+    let verifier = Arc::downgrade(verifier);
     runtime.spawn(async move { look_ups.watch_issuers(verifier).await });
 }
 
@@ -75,7 +77,8 @@ pub(crate) fn watch_issuers(look_ups: &LookUps, verifier: &Arc<CredentialVerifie
 pub(crate) fn watch_registries(look_ups: &LookUps, verifier: &Arc<dyn Judge>) {
     // Without a Tokio runtime there are no connections to serve.
     let Ok(runtime) = Handle::try_current() else { return };
-    let (look_ups, verifier) = (look_ups.clone(), Arc::downgrade(verifier));
+    let look_ups = look_ups.clone();
+    let verifier = Arc::downgrade(verifier);
     runtime.spawn(async move { look_ups.watch_registries(verifier).await });
 }
 

@@ -53,7 +53,8 @@ pub(crate) fn unusable(place: &Place, file: &Path, error: &dunlin_pki::Error) ->
 /// its group can write it. The group of the service may read it. Pipes are private.
 pub(crate) fn open_to_others(place: &Place, file: &Path, secrets: &str) -> Option<Fault> {
     let found = std::fs::metadata(file).ok().filter(std::fs::Metadata::is_file)?;
-    let (mode, file) = (found.permissions().mode() & 0o777, file.display());
+    let mode = found.permissions().mode() & 0o777;
+    let file = file.display();
     (mode & 0o027 != 0).then(|| {
         let what = format!("{file}: other users can access {secrets} in it (mode {mode:04o})");
         place.fault(what, format!("chmod o=,g-w {file}"))
@@ -92,10 +93,7 @@ pub(crate) fn read(path: &Path) -> std::io::Result<Vec<u8>> {
     use std::io::Read;
     let mut content = vec![];
     std::fs::File::open(path)?.take(MAX_FILE + 1).read_to_end(&mut content)?;
-    match content.len() as u64 > MAX_FILE {
-        true => Err(std::io::ErrorKind::FileTooLarge.into()),
-        false => Ok(content),
-    }
+    if content.len() as u64 > MAX_FILE { Err(std::io::ErrorKind::FileTooLarge.into()) } else { Ok(content) }
 }
 
 /// Reads certificates of trusted authorities, their CRLs, and trusted raw public keys.

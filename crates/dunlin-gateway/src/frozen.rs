@@ -48,7 +48,8 @@ impl FrozenPlace {
     /// Opens the key and the store of IDs. Both must work: without them the process could not freeze its
     /// associations when it ends.
     pub(crate) fn open(config: &FrozenConfig, provider: &Arc<CryptoProvider>) -> Result<Self, Fault> {
-        let (path, place) = (&config.file.value, &config.file.place);
+        let path = &config.file.value;
+        let place = &config.file.place;
         let told = |error: FrozenError| place.fault(error.to_string(), error.advice());
         // The text of the store may contain a password, so only its error is shown.
         let ids = config.ids.value.frozen_ids().map_err(|fault| {
@@ -78,7 +79,8 @@ impl FrozenPlace {
                 return vec![];
             }
         };
-        let (mut thawed, mut failed) = (Vec::with_capacity(results.len()), vec![]);
+        let mut thawed = Vec::with_capacity(results.len());
+        let mut failed = vec![];
         for result in results {
             match result {
                 Ok(one) => thawed.push(one),

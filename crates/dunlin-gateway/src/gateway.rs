@@ -129,12 +129,11 @@ impl Prepared {
         let mut warnings: Vec<_> = routes.flat_map(|routes| config::without_clients(routes)).collect();
         let mut listeners = vec![];
         let known = config.common.known.as_ref();
-        let opened = match opens_stores {
-            true => {
-                let shared = config.listeners.iter().find_map(|listener| listener.shared.as_ref());
-                stores.learned.open_known(&stores.provider, known, shared)
-            }
-            false => known.map_or(Ok(()), KnownPlaces::check),
+        let opened = if opens_stores {
+            let shared = config.listeners.iter().find_map(|listener| listener.shared.as_ref());
+            stores.learned.open_known(&stores.provider, known, shared)
+        } else {
+            known.map_or(Ok(()), KnownPlaces::check)
         };
         faults.extend(opened.err());
         if let Some(nodes) = &config.nodes
@@ -234,7 +233,8 @@ impl Gateway {
     /// # Errors
     /// The errors of [`Self::start`].
     pub async fn start_with(config: Config, sockets: Sockets) -> Result<Self, Faults> {
-        let (metrics, mut stores) = (Metrics::new(Role::Gateway), Stores::new());
+        let metrics = Metrics::new(Role::Gateway);
+        let mut stores = Stores::new();
         stores.learned.outage_proofs = metrics.outage_proofs.clone();
         let gateway = Self {
             service: Service::new(metrics, sockets),
@@ -279,7 +279,9 @@ impl Gateway {
         running: &[Running<ListenerState>],
         config: Config,
     ) -> Result<Bound<ListenerState>, Faults> {
-        let (common, stores, nodes) = (config.common.clone(), self.stores.clone(), config.nodes.clone());
+        let common = config.common.clone();
+        let stores = self.stores.clone();
+        let nodes = config.nodes.clone();
         self.check_nodes(nodes.as_ref())?;
         let prepared = service::off_thread(move || Prepared::read(config, &stores, true, vec![])).await?;
         context::warn_of(&prepared.warnings);
@@ -305,8 +307,8 @@ impl Gateway {
         if is_same {
             return Ok(());
         }
-        let (what, advice) =
-            ("a reload cannot change the table [nodes]", "restart the gateway, or restore it");
+        let what = "a reload cannot change the table [nodes]";
+        let advice = "restart the gateway, or restore it";
         let place = next.or(present.as_ref()).map(|nodes| nodes.place.clone());
         Err(Faults::one(Fault { place, ..Fault::elsewhere(what, advice) }))
     }
@@ -404,16 +406,19 @@ impl Gateway {
                 tracing::info!(listener = name, address = %local, "redirecting from plain HTTP");
                 let settings: Settings = Arc::new(ArcSwap::new(live.clone()));
                 let removed = watch::Sender::new(false);
-                let (context, of_redirect) = (self.service.context.clone(), settings.clone());
+                let context = self.service.context.clone();
+                let of_redirect = settings.clone();
                 let answers = move || Redirecting { context: context.clone(), live: of_redirect.load_full() };
                 let context = self.service.context.clone();
                 tokio::spawn(http::run(context, answers, plain, removed.subscribe()));
                 for socket in pool {
                     let port = socket.local_addr().ok().map(|local| local.port());
-                    let (context, settings) = (self.service.context.clone(), settings.clone());
+                    let context = self.service.context.clone();
+                    let settings = settings.clone();
                     tokio::spawn(listener::tcp::run(context, settings, socket, removed.subscribe(), port));
                 }
-                let (address, join) = (config.listen.value, config.join.clone());
+                let address = config.listen.value;
+                let join = config.join.clone();
                 let to = live.config.listen.value;
                 next.push(RunningRedirect { name, address, local, join, to, settings, removed });
             }

@@ -63,7 +63,8 @@ pub(crate) async fn run<A: Answers>(
     socket: TcpListener,
     mut removed: watch::Receiver<bool>,
 ) {
-    let (places, hosts) = (Arc::new(Semaphore::new(A::MAX_CONNECTIONS)), Arc::new(Places::default()));
+    let places = Arc::new(Semaphore::new(A::MAX_CONNECTIONS));
+    let hosts = Arc::new(Places::default());
     let reach = |limit: Limit, answers: &A, from: SocketAddr| {
         let listener = answers.name();
         context.metrics.limit_reached(listener, limit);
@@ -81,7 +82,9 @@ pub(crate) async fn run<A: Answers>(
         if answers.refuses(from) {
             continue;
         }
-        let (all, per_network, per_host) = (usize::MAX, usize::MAX, answers.max_per_host(from.ip()));
+        let all = usize::MAX;
+        let per_network = usize::MAX;
+        let per_host = answers.max_per_host(from.ip());
         let limits = PlaceLimits { all, per_host, per_network, silence: None };
         let of_host = match hosts.settle(from.ip(), None, &limits) {
             Ok(seated) => seated,

@@ -194,7 +194,8 @@ pub(crate) struct KnownShared {
 
 impl KnownShared {
     fn open(shared: &SharedConfig, provider: &Arc<CryptoProvider>) -> Result<Self, Fault> {
-        let (store, key) = (&shared.store, &shared.key);
+        let store = &shared.store;
+        let key = &shared.key;
         let log = SharedLog::open_kept(&store.value, "known", &key.value, provider.clone());
         let log = log.map_err(|error| shared.fault(&error))?;
         let logs = LogMarks::new(SHARED_LOG_PAUSE);
@@ -374,7 +375,8 @@ mod tests {
 
     #[test]
     fn a_store_gets_the_newest_mark_of_a_log_with_a_pause() {
-        let (marks, begin) = (LogMarks::new(60 * SECOND), Instant::now());
+        let marks = LogMarks::new(60 * SECOND);
+        let begin = Instant::now();
         assert_eq!(marks.take(&log(2), begin), Some(log(2)));
         assert_eq!([4, 6].map(|size| marks.take(&log(size), begin + 59 * SECOND)), [None; 2]);
         assert!(marks.due(begin + 59 * SECOND).is_empty());

@@ -101,8 +101,8 @@ impl LearnedState {
         if known.is_at(file) {
             return Ok(());
         }
-        let (what, advice) =
-            ("a reload cannot change the table [known]", "restart the program, or restore it");
+        let what = "a reload cannot change the table [known]";
+        let advice = "restart the program, or restore it";
         Err(file.map_or_else(|| Fault::elsewhere(what, advice), |file| file.place.fault(what, advice)))
     }
 
@@ -196,13 +196,15 @@ mod tests {
 
     #[tokio::test]
     async fn a_refused_reload_leaves_no_verifier() {
-        let (provider, learned) = (Arc::new(dunlin_awslc::provider()), LearnedState::default());
+        let provider = Arc::new(dunlin_awslc::provider());
+        let learned = LearnedState::default();
         let verifier = || Arc::new(CredentialVerifier::new(provider.clone(), Vec::<DidDocument>::new()));
         let is_watched = |verifier: &Arc<CredentialVerifier>| {
             let watched = learned.verifiers.lock().expect("a lock");
             watched.iter().any(|other| other.ptr_eq(&Arc::downgrade(verifier)))
         };
-        let (accepted, refused) = (verifier(), verifier());
+        let accepted = verifier();
+        let refused = verifier();
         let reload = |verifier| {
             learned.watch(verifier);
             Ok(())
@@ -217,14 +219,16 @@ mod tests {
 
     #[tokio::test]
     async fn a_reload_confirms_the_validators_of_a_registry() {
-        let (provider, learned) = (Arc::new(dunlin_awslc::provider()), LearnedState::default());
+        let provider = Arc::new(dunlin_awslc::provider());
+        let learned = LearnedState::default();
         let genesis = r#"{"chain_id": "example-1", "app_state": {"origin": "registry.example/1"}, "validators": [{"power": "10",
             "pub_key": {"type": "tendermint/PubKeyEd25519", "value": "AQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQE="}}]}"#;
         let read = |now_s| {
             let trust = ChainTrust::from_genesis(&provider, genesis.as_bytes(), now_s);
             RegistryTrust::replicated(trust.expect("a genesis file"))
         };
-        let (begin, later) = (1_800_000_000, 1_800_000_001 + DEFAULT_TRUSTING_PERIOD);
+        let begin = 1_800_000_000;
+        let later = 1_800_000_001 + DEFAULT_TRUSTING_PERIOD;
         let known = learned.registry(&provider, read(begin), 0);
         assert_eq!(*known.trust(), read(begin));
         let reload = async |trust: RegistryTrust, is_accepted: bool| {
@@ -252,7 +256,8 @@ mod tests {
     fn listeners_with_other_keys_of_a_registry_share_no_trust() {
         /// The beginning of an Ed25519 key in DER.
         const SPKI: [u8; 12] = [0x30, 0x2a, 0x30, 5, 6, 3, 0x2b, 0x65, 0x70, 3, 0x21, 0];
-        let (provider, learned) = (Arc::new(dunlin_awslc::provider()), LearnedState::default());
+        let provider = Arc::new(dunlin_awslc::provider());
+        let learned = LearnedState::default();
         let key = |kind, number: u8| {
             let key = PublicKey::from_spki(&[&SPKI[..], &[number; 32]].concat()).expect("a key");
             NoteKey::new(&provider, "registry.example/1", kind, &key).expect("a name")
@@ -261,7 +266,8 @@ mod tests {
         let one = RegistryTrust::new(first, vec![key(NoteKeyKind::Cosignature, 1)]).expect("a trust");
         let both = one.clone().with_other_key(second).expect("a trust");
         let registry = |trust: &RegistryTrust| learned.registry(&provider, trust.clone(), 0);
-        let (of_one, of_both) = (registry(&one), registry(&both));
+        let of_one = registry(&one);
+        let of_both = registry(&both);
         for (known, trust) in [(&of_one, &one), (&of_both, &both), (&of_one, &one)] {
             assert!(Arc::ptr_eq(known, &registry(trust)));
             assert_eq!((&*of_one.trust(), &*of_both.trust()), (&one, &both));

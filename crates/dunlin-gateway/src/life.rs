@@ -37,10 +37,7 @@ struct Tasks {
 
 impl Tasks {
     const fn of(&mut self, is_freezable: bool) -> &mut usize {
-        match is_freezable {
-            true => &mut self.freezable,
-            false => &mut self.ordinary,
-        }
+        if is_freezable { &mut self.freezable } else { &mut self.ordinary }
     }
 }
 

@@ -313,13 +313,18 @@ impl Metrics {
             ("reloads", "Reloads of the configuration by outcome", &m.reloads),
         ];
         let counters = counters.map(|(name, help, family)| (name, help, family.clone()));
-        let (saved, bytes) = (m.saved.clone(), m.bytes.clone());
-        let (open, time) = (m.open.clone(), m.handshake_time.clone());
-        let (expiry, outage_proofs) = (m.acme_expiry.clone(), m.outage_proofs.clone());
-        let (established, endpoints) = (m.established.clone(), m.endpoints.clone());
+        let saved = m.saved.clone();
+        let bytes = m.bytes.clone();
+        let open = m.open.clone();
+        let time = m.handshake_time.clone();
+        let expiry = m.acme_expiry.clone();
+        let outage_proofs = m.outage_proofs.clone();
+        let established = m.established.clone();
+        let endpoints = m.endpoints.clone();
         let begin: Gauge<f64, AtomicU64> = Gauge::default();
         begin.set(since_1970(m.started).as_secs_f64());
-        let (succeeded, at) = (m.reload_succeeded.clone(), m.reload_time.clone());
+        let succeeded = m.reload_succeeded.clone();
+        let at = m.reload_time.clone();
         let registry = &mut metrics.registry;
         for (name, help, family) in counters {
             registry.register(name, help, family);
@@ -431,7 +436,8 @@ impl Metrics {
     /// Counts a client as connected until the caller drops the answer.
     pub(crate) fn established(&self, listener: &str, negotiated: &Negotiated) -> Established {
         let peer = (self.role.peer(), identity::way(negotiated.peer.as_ref()));
-        let (profile, kind) = (&*negotiated.profile, kind(negotiated));
+        let profile = &*negotiated.profile;
+        let kind = kind(negotiated);
         let connected =
             self.without_policy([("listener", listener), ("profile", profile), peer, ("kind", kind)]);
         Established::new(&self.established, connected)

@@ -71,7 +71,8 @@ pub(crate) fn of_listener(
     faults: &mut Vec<Fault>,
     warnings: &mut Vec<Fault>,
 ) -> Vec<OwnIdentity> {
-    let (provider, trust) = (&stores.provider, &listener.clients.credentials);
+    let provider = &stores.provider;
+    let trust = &listener.clients.credentials;
     let mut own = vec![];
     for files in &listener.certificates {
         own.extend(match files {

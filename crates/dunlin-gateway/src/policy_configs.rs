@@ -161,7 +161,8 @@ impl ConfigBuilder {
 
 /// Finds requirements of the policy's profiles that the listener does not meet. It opens no file.
 pub(crate) fn mismatches(config: &ListenerConfig, policy: &Policy) -> Vec<Fault> {
-    let (mut faults, listener) = (vec![], &config.name);
+    let mut faults = vec![];
+    let listener = &config.name;
     let names = config.certificates.iter().filter_map(OwnFiles::name);
     let known: HashSet<_> = names.map(|name| &name.value).collect();
     for profile in policy.profiles() {
@@ -192,9 +193,10 @@ pub(crate) fn mismatches(config: &ListenerConfig, policy: &Policy) -> Vec<Fault>
 /// The certificates that the profile names, in its order, or all.
 fn certificates<'a>(profile: &PolicyProfile, own: &'a [OwnIdentity]) -> Vec<&'a OwnIdentity> {
     let named = |name: &String| own.iter().find(|own| own.name.as_deref() == Some(name.as_str()));
-    match profile.certificates.is_empty() {
-        true => own.iter().collect(),
-        false => profile.certificates.iter().filter_map(named).collect(),
+    if profile.certificates.is_empty() {
+        own.iter().collect()
+    } else {
+        profile.certificates.iter().filter_map(named).collect()
     }
 }
 
@@ -240,7 +242,8 @@ impl PolicyConfigs {
     /// Warnings about the policy in force at this listener: ranks that contradict the levels of suites and
     /// keys, and profiles that DTLS 1.3 cannot reach.
     pub(crate) fn warnings(&self) -> Vec<Fault> {
-        let (policy, own) = (self.file.current(), self.builder.files.own.load());
+        let policy = self.file.current();
+        let own = self.builder.files.own.load();
         let level = |own: &OwnIdentity| {
             let level = SecurityLevel::of_certificate(own.leaf().filter(|_| !own.is_pending)?)?;
             Some((level, own.name.clone().unwrap_or_else(|| "without a name".to_owned())))
@@ -361,7 +364,8 @@ async fn follow_file(context: Arc<Context>, listeners: Arc<[Arc<PolicyConfigs>]>
             _ = ticks.tick() => {}
             () = context.life.reached(Phase::Draining) => return,
         }
-        let (polled, context) = (listeners.clone(), context.clone());
+        let polled = listeners.clone();
+        let context = context.clone();
         // It fails only if the runtime ends.
         let _ = spawn_blocking(move || poll(&context, &polled)).await;
     }

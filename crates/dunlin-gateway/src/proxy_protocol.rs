@@ -48,7 +48,8 @@ pub(crate) fn header(
     negotiated: &Negotiated,
 ) -> Vec<u8> {
     let mut body = vec![];
-    let (source, destination) = (from.ip().to_canonical(), to.ip().to_canonical());
+    let source = from.ip().to_canonical();
+    let destination = to.ip().to_canonical();
     let family = match (source, destination) {
         (IpAddr::V4(source), IpAddr::V4(destination)) => {
             body.extend_from_slice(&source.octets());
@@ -141,7 +142,8 @@ mod tests {
     #[test]
     fn a_long_name_does_not_hide_the_use_of_tls() {
         for (len, is_kept) in [(MAX_VALUE, true), (MAX_VALUE + 1, false)] {
-            let (mut value, mut body) = (vec![CLIENT_SSL], vec![]);
+            let mut value = vec![CLIENT_SSL];
+            let mut body = vec![];
             tlv(&mut value, SUBTYPE_SSL_CN, &vec![b'a'; len]);
             assert_eq!(value.len() > 1, is_kept);
             put(&mut body, TYPE_SSL, &value);

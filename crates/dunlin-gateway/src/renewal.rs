@@ -147,9 +147,11 @@ impl Keeper {
         let pause = FIRST_RETRY.saturating_mul(1 << self.failures.min(16)).min(MAX_RETRY);
         self.failures = self.failures.saturating_add(1);
         self.retry = Some(Instant::now() + pause);
-        let (listener, certificate) = (&self.live.config.name, managed.name());
+        let listener = &self.live.config.name;
+        let certificate = managed.name();
         self.context.metrics.acme_ordered(listener, certificate, false);
-        let (directory, retry_s) = (&managed.config.directory, pause.as_secs());
+        let directory = &managed.config.directory;
+        let retry_s = pause.as_secs();
         tracing::error!(listener, certificate, directory, retry_s, "no new certificate by ACME: {failure}");
         pause.min(LOOK)
     }
@@ -182,11 +184,13 @@ impl Keeper {
 
     /// Orders a certificate, writes it to its file, and puts it in force. Returns its lifetime.
     async fn order(&self, managed: &Managed) -> Result<Duration, Failure> {
-        let (listener, certificate) = (&self.live.config.name, managed.name());
+        let listener = &self.live.config.name;
+        let certificate = managed.name();
         tracing::info!(listener, certificate, directory = managed.config.directory, "ordering a certificate");
         let pem = acme::order(&managed.config, &managed.home, &managed.http).await?;
-        let (path, name, provider) =
-            (managed.config.file(), self.policy_name(managed), self.live.tls.provider());
+        let path = managed.config.file();
+        let name = self.policy_name(managed);
+        let provider = self.live.tls.provider();
         let names = managed.config.names.clone();
         let written = spawn_blocking(move || {
             let bad = |why: String| Failure::new("the authority's certificate cannot be used", why);
@@ -215,8 +219,9 @@ impl Keeper {
 
     /// Reads the certificate's file, and puts its content in force.
     async fn look(&self, managed: &Managed) -> Result<Option<Stored>, Failure> {
-        let (path, name, provider) =
-            (managed.config.file(), self.policy_name(managed), self.live.tls.provider());
+        let path = managed.config.file();
+        let name = self.policy_name(managed);
+        let provider = self.live.tls.provider();
         let read = spawn_blocking(move || Stored::read(&path, name, &provider)).await;
         let stored = read.unwrap_or_else(|error| Err(Failure::new("reading", error)))?;
         if let Some(stored) = &stored {
@@ -227,13 +232,16 @@ impl Keeper {
 
     /// Uses this certificate for new connections, unless they have it already.
     async fn put_in_force(&self, managed: &Managed, stored: &Stored) -> Result<(), Failure> {
-        let (listener, certificate) = (&self.live.config.name, managed.name());
+        let listener = &self.live.config.name;
+        let certificate = managed.name();
         let metrics = &self.context.metrics;
         if self.live.tls.is_in_force(managed.at, &stored.own) {
             metrics.acme_expiry(listener, certificate, stored.info.not_after);
             return Ok(());
         }
-        let (live, at, own) = (self.live.clone(), managed.at, stored.own.clone());
+        let live = self.live.clone();
+        let at = managed.at;
+        let own = stored.own.clone();
         let made = spawn_blocking(move || live.tls.renew(at, own)).await;
         let made = made.map_err(Failure::of("the listener cannot use the certificate"))?;
         made.map_err(Failure::of("the listener cannot use the certificate"))?;

@@ -163,11 +163,10 @@ async fn bind_udp(address: &Field<SocketAddr>, inherited: &mut Sockets) -> Resul
 
 fn not_bound(address: SocketAddr, place: &Place, error: &std::io::Error) -> Fault {
     let is_taken = error.kind() == std::io::ErrorKind::AddrInUse;
-    let advice = match address.ip().is_unspecified() && is_taken {
-        true => {
-            "a socket at [::] also serves IPv4 clients: if another listener has this port at [::] or 0.0.0.0, keep the one at [::] alone"
-        }
-        false => "give a free address of this machine; ports below 1024 need a privilege",
+    let advice = if address.ip().is_unspecified() && is_taken {
+        "a socket at [::] also serves IPv4 clients: if another listener has this port at [::] or 0.0.0.0, keep the one at [::] alone"
+    } else {
+        "give a free address of this machine; ports below 1024 need a privilege"
     };
     place.fault(format!("{address}: {error}"), advice)
 }
@@ -341,14 +340,17 @@ impl<L: Serve> Service<L> {
 
     /// Begins to accept clients.
     fn begin(&self, live: Arc<L>, socket: Socket) -> Option<Running<L>> {
-        let (name, address, transport) = (live.name().to_owned(), live.address().value, live.transport());
+        let name = live.name().to_owned();
+        let address = live.address().value;
+        let transport = live.transport();
         let local = socket.local_addr().ok()?;
         tracing::info!(listener = name, address = %local, "listening");
         let freezes = live.freezes();
         let settings = Arc::new(ArcSwap::new(live));
         let removed = watch::Sender::new(false);
         let (context, alive) = (self.context.clone(), self.context.life.alive(freezes));
-        let (task_settings, task_removed) = (settings.clone(), removed.subscribe());
+        let task_settings = settings.clone();
+        let task_removed = removed.subscribe();
         tokio::spawn(async move {
             L::serve(context, task_settings, socket, task_removed).await;
             drop(alive);

@@ -120,13 +120,15 @@ mod tests {
             }
             taken
         };
-        let (prepared, other) = (taken(true).await, taken(false).await);
+        let prepared = taken(true).await;
+        let other = taken(false).await;
         assert!(prepared < 1 << 20 && other > 2 * prepared, "{prepared} and {other} bytes");
     }
 
     #[test]
     fn a_socket_for_all_addresses_serves_both_families() {
-        let (all_v4, all_v6) = ("0.0.0.0:443".parse().unwrap(), "[::]:443".parse().unwrap());
+        let all_v4 = "0.0.0.0:443".parse().unwrap();
+        let all_v6 = "[::]:443".parse().unwrap();
         assert!(serves(Ok(all_v6), all_v4) && serves(Ok(all_v4), all_v4));
         assert!(!serves(Ok(all_v4), all_v6) && !serves(Ok(all_v6), "[::]:444".parse().unwrap()));
         assert!(!serves(Ok(all_v6), "127.0.0.1:443".parse().unwrap()));

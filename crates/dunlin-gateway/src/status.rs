@@ -111,7 +111,8 @@ pub(crate) fn json(context: &Context) -> Result<String, serde_json::Error> {
             file
         });
         let max_connections = listener.max_connections;
-        let (name, address) = (&*listener.name, listener.address);
+        let name = &*listener.name;
+        let address = listener.address;
         Listener { name, transport, address, connections, max_connections, accepted, policy }
     });
     let listeners: Vec<_> = listeners.collect();

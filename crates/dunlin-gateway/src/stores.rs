@@ -154,7 +154,8 @@ impl Stores {
     }
 
     pub(crate) fn tickets(&self, listener: &ListenerConfig) -> Result<Tickets, Fault> {
-        let (provider, name) = (&self.provider, listener.name.clone());
+        let provider = &self.provider;
+        let name = listener.name.clone();
         let tickets = if listener.tickets == 0 {
             return Ok(Tickets::none());
         } else if listener.needs_certificates() {
@@ -162,7 +163,8 @@ impl Stores {
             let open = |_: &String| Ok(Arc::new(MemoryServerSessions::new(MAX_SESSIONS)));
             Tickets::stateful(self.tickets.sessions.open(name, open)?)
         } else if let Some(shared) = &listener.shared {
-            let (store, key) = (&shared.store.value, &shared.key.value);
+            let store = &shared.store.value;
+            let key = &shared.key.value;
             let open = |name: &SharedName| {
                 let opened = SharedTickets::open(store, &name.2, key, provider.clone());
                 opened.map(Arc::new).map_err(|error| shared.fault(&error))

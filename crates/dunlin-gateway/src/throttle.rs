@@ -80,7 +80,8 @@ mod tests {
 
     #[test]
     fn leaves_lines_out_in_a_flood_and_says_how_many() {
-        let (throttle, begin) = (Throttle::default(), Instant::now());
+        let throttle = Throttle::default();
+        let begin = Instant::now();
         for _ in 0..MAX_LINES {
             assert_eq!(throttle.line("web", "a", begin), Some(Line { left_out: None }));
         }

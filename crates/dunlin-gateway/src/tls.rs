@@ -224,7 +224,8 @@ pub(crate) fn server_configs(
     warnings: &mut Vec<Fault>,
 ) -> Option<ServerConfigs> {
     let is_readable = |part| !faults.iter().any(|fault| listener.place.is_hidden_by(fault, part));
-    let (is_complete, has_clients) = (is_readable(""), is_readable(".cert") && is_readable(".clients"));
+    let is_complete = is_readable("");
+    let has_clients = is_readable(".cert") && is_readable(".clients");
     let is_complete = is_complete && listener.policy.is_some() == policy.is_some();
     let builder = ConfigBuilder::read(listener, stores, opens_stores, faults, warnings);
     let Some(builder) = builder.filter(|_| is_complete) else {

@@ -193,7 +193,8 @@ impl Program {
     /// Puts the document of a new DID on the ledger, and discards the keys that could change it.
     fn create_did(&self) -> Result<(), Failure> {
         let key = PublicKey::from_spki(self.key("--key")?.public_key())?;
-        let (signer, revocation) = (self.new_key()?, self.new_key()?);
+        let signer = self.new_key()?;
+        let revocation = self.new_key()?;
         let revocation = PublicKey::from_spki(revocation.public_key())?;
         let address = OttMessage::address_of(&PublicKey::from_spki(signer.public_key())?, &revocation)?;
         let document = ott::document(&address, self.options.need("--from")?, &key, &key)?;
@@ -212,7 +213,8 @@ impl Program {
 
     fn issue(&self) -> Result<(), Failure> {
         let text = |name| self.options.need(name).map(str::to_owned);
-        let (issuer, from) = (text("--issuer")?, text("--from")?);
+        let issuer = text("--issuer")?;
+        let from = text("--from")?;
         let method = match OttDid::read(&issuer.parse()?) {
             Ok(ott) => format!("{}#keys-1", ott.base()),
             Err(error) => return Err(error.into()),
@@ -420,9 +422,10 @@ impl BlockingTls<'_> {
             let length = self.tcp.read(&mut buffer)?;
             self.waiting.extend_from_slice(buffer.get(..length).unwrap_or_default());
         }
-        let taken = match self.waiting.is_empty() {
-            true => self.connection.receive_end().map(|()| 0),
-            false => self.connection.receive(now()?, &self.waiting),
+        let taken = if self.waiting.is_empty() {
+            self.connection.receive_end().map(|()| 0)
+        } else {
+            self.connection.receive(now()?, &self.waiting)
         };
         self.progress()?;
         self.waiting.drain(..taken?);

@@ -241,7 +241,8 @@ impl VerificationMethod {
         let id =
             DidUrl::relative(text(object, "id")?, did).map_err(|error| DocumentError::Did("id", error))?;
         let controller = parsed(object, "controller")?;
-        let (multibase, jwk) = (object.get("publicKeyMultibase"), object.get("publicKeyJwk"));
+        let multibase = object.get("publicKeyMultibase");
+        let jwk = object.get("publicKeyJwk");
         // DID Core §5.2.1: the same material does not appear in several forms.
         if multibase.is_some() && jwk.is_some() {
             return Err(DocumentError::Member("publicKeyJwk"));

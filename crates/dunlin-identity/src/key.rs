@@ -349,7 +349,8 @@ impl PublicKey {
             ("OKP", Some("Ed25519")) => Self::new(KeyType::Ed25519, &coordinate("x", KeyType::Ed25519)?),
             ("EC", Some(curve @ ("P-256" | "P-384"))) => {
                 let typ = if curve == "P-256" { KeyType::P256 } else { KeyType::P384 };
-                let (x, y) = (coordinate("x", typ)?, coordinate("y", typ)?);
+                let x = coordinate("x", typ)?;
+                let y = coordinate("y", typ)?;
                 Self::new(typ, &[&[4], x.as_slice(), y.as_slice()].concat())
             }
             ("RSA", _) => {
@@ -362,7 +363,8 @@ impl PublicKey {
                         Ok(bytes)
                     }
                 };
-                let (n, e) = (number("n")?, number("e")?);
+                let n = number("n")?;
+                let e = number("e")?;
                 let modulus = UintRef::new(&n).map_err(|_| KeyError::JwkMember("n"))?;
                 let exponent = UintRef::new(&e).map_err(|_| KeyError::JwkMember("e"))?;
                 let key = RsaPublicKey { modulus, exponent }.to_der();

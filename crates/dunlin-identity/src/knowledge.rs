@@ -133,7 +133,8 @@ pub struct Record {
 impl Record {
     /// The bytes for a store.
     pub fn to_bytes(&self) -> [u8; RECORD_LEN] {
-        let (number, ended) = (self.mark.number.to_be_bytes(), [u8::from(self.mark.ended)]);
+        let number = self.mark.number.to_be_bytes();
+        let ended = [u8::from(self.mark.ended)];
         let parts = self.subject.0.iter().chain(&number).chain(&self.mark.hash).chain(&ended);
         let mut bytes = [0; RECORD_LEN];
         bytes.iter_mut().zip(parts).for_each(|(to, from)| *to = *from);

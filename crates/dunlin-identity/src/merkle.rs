@@ -95,7 +95,9 @@ impl Hasher<'_> {
         if index >= size {
             return Err(MerkleError::Index { index, size });
         }
-        let (mut place, mut last, mut hash) = (index, size - 1, leaf);
+        let mut place = index;
+        let mut last = size - 1;
+        let mut hash = leaf;
         for sibling in proof {
             if last == 0 {
                 return Err(MerkleError::Length(proof.len()));
@@ -142,11 +144,13 @@ impl Hasher<'_> {
             Some(_) if old_size.is_power_of_two() => (old_root, proof),
             Some(split) => split,
         };
-        let (mut place, mut last) = (old_size - 1, new_size - 1);
+        let mut place = old_size - 1;
+        let mut last = new_size - 1;
         while place & 1 == 1 {
             (place, last) = (place >> 1, last >> 1);
         }
-        let (mut old_hash, mut new_hash) = (*first, *first);
+        let mut old_hash = *first;
+        let mut new_hash = *first;
         for sibling in rest {
             if last == 0 {
                 return Err(length);
@@ -198,7 +202,9 @@ pub trait Nodes {
             return Err(MerkleError::Index { index, size }.into());
         }
         // RFC 9162 §2.1.3.1, from the root down.
-        let (mut begin, mut end, mut proof) = (0, size, Vec::new());
+        let mut begin = 0;
+        let mut end = size;
+        let mut proof = Vec::new();
         while end - begin > 1 {
             let middle = begin + left_size(end - begin);
             if index < middle {
@@ -223,7 +229,9 @@ pub trait Nodes {
             return Err(MerkleError::Sizes { old, new }.into());
         }
         // RFC 9162 §2.1.4.1, from the root down.
-        let (mut begin, mut end, mut proof) = (0, new, Vec::new());
+        let mut begin = 0;
+        let mut end = new;
+        let mut proof = Vec::new();
         while old != end {
             let middle = begin + left_size(end - begin);
             if old <= middle {
@@ -248,7 +256,8 @@ pub trait Nodes {
     /// As [`Self::node`].
     fn subtree(&self, hasher: Hasher<'_>, begin: u64, end: u64) -> Result<NodeHash, Self::Error> {
         // The complete subtrees from left to right become smaller, and are joined from right to left.
-        let (mut begin, mut complete) = (begin, Vec::new());
+        let mut begin = begin;
+        let mut complete = Vec::new();
         while begin < end {
             let len = 1 << (end - begin).ilog2();
             complete.push(self.node((end - begin).ilog2() as u8, begin / len)?);

@@ -210,7 +210,8 @@ impl Membership {
         if !rest.is_empty() || hashes.len() >= MAX_PROOF_HASHES {
             return None;
         }
-        let (index, size) = (u64::from_be_bytes(*index), u64::from_be_bytes(*size));
+        let index = u64::from_be_bytes(*index);
+        let size = u64::from_be_bytes(*size);
         Some(Self { index, size, proof: hashes.to_vec() })
     }
 
@@ -238,7 +239,8 @@ pub struct Members {
 impl Members {
     /// The list of these members. Their order does not matter.
     pub fn new(provider: &CryptoProvider, dids: impl IntoIterator<Item = Did>) -> Self {
-        let (hasher, mut tree) = (Hasher(provider.sha256), Tree::default());
+        let hasher = Hasher(provider.sha256);
+        let mut tree = Tree::default();
         let dids: Vec<Did> = dids.into_iter().collect::<BTreeSet<_>>().into_iter().collect();
         dids.iter().for_each(|did| tree.push(hasher, hasher.leaf(did.as_str().as_bytes())));
         Self { dids, tree }

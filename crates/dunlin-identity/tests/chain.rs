@@ -207,7 +207,8 @@ fn a_block_with_more_than_two_thirds_of_the_power_proves_a_checkpoint() {
 /// A registry must be able to prove each document that it accepts.
 #[test]
 fn the_longest_document_fits_a_staple_with_the_block_of_the_most_validators() {
-    let (origin, id) = ("o".repeat(MAX_ORIGIN), "chain".repeat(MAX_CHAIN_ID / 5));
+    let origin = "o".repeat(MAX_ORIGIN);
+    let id = "chain".repeat(MAX_CHAIN_ID / 5);
     let numbers: Vec<u8> = (1..=u8::try_from(MAX_VALIDATORS).unwrap()).collect();
     let checkpoint = Checkpoint { origin: origin.clone(), ..checkpoint(1_000_000) };
     let spec = Spec::new(100_000_000, &checkpoint).of(&numbers);
@@ -389,7 +390,8 @@ fn blocks_that_contradict_each_other_are_reported() {
         };
         let documents = documents().with_report(report);
         accept(&documents, &at(20, NOW - 20, 5), 5, NOW).unwrap();
-        let (known, spec) = (documents.newest().unwrap(), at(height, time_s, size));
+        let known = documents.newest().unwrap();
+        let spec = at(height, time_s, size);
         let error = accept(&documents, &spec, size, NOW).unwrap_err();
         // The accepted checkpoint stays in force.
         assert_eq!(documents.newest().as_ref(), Some(&known));
@@ -474,7 +476,8 @@ fn trust_in_validators_and_blocks_ends() {
 fn a_note_has_one_block_of_the_chain() {
     let spec = Spec::new(9, &checkpoint(5));
     let unsigned = SignedCheckpoint::unsigned(checkpoint(5)).unwrap();
-    let (mut other, mut twice) = (unsigned, spec.proves(checkpoint(5)));
+    let mut other = unsigned;
+    let mut twice = spec.proves(checkpoint(5));
     other.note_mut().add(chain("registry.example/2", CHAIN).line(&spec.signed()));
     twice.note_mut().add(chain(ORIGIN, CHAIN).line(&spec.signed()));
     for note in [other, twice] {
@@ -614,7 +617,8 @@ fn documents() -> RegistryDocuments {
 
 /// Verifies a checkpoint at this time, and keeps it.
 fn accept(documents: &RegistryDocuments, spec: &Spec, size: u64, now_s: u64) -> Result<(), CheckpointError> {
-    let (note, newest) = (spec.proves(checkpoint(size)).to_string(), documents.newest());
+    let note = spec.proves(checkpoint(size)).to_string();
+    let newest = documents.newest();
     let fresh = documents.checkpoint(note.as_bytes(), newest.as_ref(), now_s.try_into().unwrap())?;
     assert!(documents.accept(&fresh.checkpoint, newest.as_ref()));
     Ok(())
@@ -685,7 +689,8 @@ fn a_proof_by_unknown_validators_is_an_old_one() {
     let [current, next, recovery] = [10, 11, 12].map(|number| public(&*ed25519(number)));
     let hash = |key| Sha256Hash::of_key(&provider, key).unwrap();
     let document = first_document(&provider, ORIGIN, &current, hash(&next), hash(&recovery)).unwrap();
-    let (did, text) = (document.id().clone(), document.canonical().to_owned());
+    let did = document.id().clone();
+    let text = document.canonical().to_owned();
     let leaf = Sha256Hash::of(&provider, text.as_bytes()).unwrap();
     let key = map_key(&provider, &did).unwrap();
     let map = StateMap::default();

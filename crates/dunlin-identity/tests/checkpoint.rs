@@ -207,7 +207,8 @@ fn a_registry_may_have_an_old_and_a_new_key() {
         |signers: &[NoteSigner]| SignedCheckpoint::sign(&provider(), checkpoint(5), signers, NOW).unwrap();
     let verifies =
         |trust: &RegistryTrust, signers: &[NoteSigner]| verify(trust, &sign(signers), None).is_ok();
-    let (by_old, by_new) = ([old.clone(), old_witness.clone()], [new.clone(), new_witness.clone()]);
+    let by_old = [old.clone(), old_witness.clone()];
+    let by_new = [new.clone(), new_witness.clone()];
     let by_both = [by_old.clone(), by_new.clone()].concat();
     let verdicts = |trust| [verifies(trust, &by_old), verifies(trust, &by_new), verifies(trust, &by_both)];
     assert_eq!(verdicts(&before), [true, false, true]);
@@ -354,8 +355,10 @@ fn a_fresh_checkpoint_is_accepted_until_its_signatures_are_too_old() {
 
 #[test]
 fn a_time_beyond_all_times_is_refused() {
-    let (provider, bare) = (provider(), signed(checkpoint(5), &[]));
-    let (text, key) = (bare.note().text(), witness(2).key().clone());
+    let provider = provider();
+    let bare = signed(checkpoint(5), &[]);
+    let text = bare.note().text();
+    let key = witness(2).key().clone();
     let with = |time_s: u64| {
         let message = format!("cosignature/v1\ntime {time_s}\n{text}");
         let scheme = dunlin::wire::SignatureScheme::ED25519;
@@ -427,10 +430,12 @@ fn forged_checkpoints_are_refused() {
 
 #[test]
 fn a_note_takes_the_signatures_of_known_witnesses() {
-    let (provider, bare) = (provider(), signed(checkpoint(5), &[]));
+    let provider = provider();
+    let bare = signed(checkpoint(5), &[]);
     let line = |number| witness(number).sign(&provider, bare.note().text(), NOW).unwrap().to_string();
     let add = |lines: &str| {
-        let (mut signed, keys) = (bare.clone(), [2, 3].map(|number| witness(number).key().clone()));
+        let mut signed = bare.clone();
+        let keys = [2, 3].map(|number| witness(number).key().clone());
         let added = signed.note_mut().add_lines(&provider, lines, &keys);
         (signed, added)
     };
@@ -476,7 +481,8 @@ fn a_smaller_log_and_a_second_history_are_refused() {
 
 #[test]
 fn trust_names_enough_witnesses_once() {
-    let (log, witness) = (log().key().clone(), witness(2).key().clone());
+    let log = log().key().clone();
+    let witness = witness(2).key().clone();
     let refused = |log: &NoteKey, witnesses: &[&NoteKey]| {
         RegistryTrust::new(log.clone(), witnesses.iter().copied().cloned().collect()).unwrap_err()
     };

@@ -67,7 +67,8 @@ impl Case {
 
     /// Signs this header and payload, without the issuer's checks.
     fn verify_signed(&self, header: Cbor, payload: &Cbor) -> Result<VerifiedCredential, CredentialError> {
-        let (header, payload) = (cbor::write(&header), cbor::write(payload));
+        let header = cbor::write(&header);
+        let payload = cbor::write(payload);
         let parts = [header.as_slice(), CONTEXT, payload.as_slice()].map(|part| Cbor::Bytes(part.to_vec()));
         let signed = Cbor::Array([vec![text("Signature1")], parts.into()].concat());
         let scheme = public(&*self.signer).key_type().default_scheme();
@@ -231,7 +232,8 @@ fn every_changed_byte_is_noticed() {
 fn refuses_other_messages_of_cose() {
     let case = case(ed25519(1));
     let sign1 = CoseSign1::from_tagged_slice(&case.issue(&case.credential()).unwrap()).unwrap();
-    let (header, payload) = (cbor::write(&alg(-19)), sign1.payload.unwrap());
+    let header = cbor::write(&alg(-19));
+    let payload = sign1.payload.unwrap();
     let structure = Err(CredentialError::Cose(CoseError::Structure));
     let key_id = vec![label(4, Cbor::Bytes(vec![1]))];
     let unprotected = message(header.clone(), key_id, payload.clone(), sign1.signature.clone());
@@ -284,7 +286,8 @@ fn other_methods_name_the_key() {
     let web = of(ed25519(1), &did, "signing-2");
     let message = web.issue(&web.credential()).unwrap();
     assert!(web.verify(&message).is_ok());
-    let (header, payload) = (alg(-19), web.payload());
+    let header = alg(-19);
+    let payload = web.payload();
     assert_eq!(web.refused(header, &payload), CoseError::KeyId);
     let unknown = Cbor::Map(vec![label(1, (-19).into()), label(4, Cbor::Bytes(b"signing-1".to_vec()))]);
     let refused = web.verify_signed(unknown, &payload);

@@ -226,7 +226,8 @@ fn refuses_a_credential_that_was_changed() {
 
 #[test]
 fn trusts_the_listed_issuers_alone() {
-    let (trusted, other) = (case(ed25519(1)), case(ed25519(2)));
+    let trusted = case(ed25519(1));
+    let other = case(ed25519(2));
     let credential = other.issue(&other.credential()).unwrap();
     let untrusted = Err(CredentialError::UntrustedIssuer(other.method.did().to_string()));
     assert_eq!(trusted.verify(&credential), untrusted);
@@ -265,7 +266,8 @@ fn a_credential_is_valid_between_its_times() {
     let case = case(ed25519(1));
     for text in [case.issue(&case.credential()).unwrap(), case.issue_jwt(&case.credential()).unwrap()] {
         let at = |now| case.verifier.verify(&provider(), text.as_bytes(), &case.holder, now).map(|_| ());
-        let (from, until) = (1_672_531_200, 1_704_067_200);
+        let from = 1_672_531_200;
+        let until = 1_704_067_200;
         assert_eq!(at(until), Ok(()));
         assert_eq!(at(until + 1), Err(CredentialError::Expired));
         // The proof of the first one was created later than `from`.
@@ -504,7 +506,8 @@ fn times_of_a_jwt_may_have_a_fraction() {
     let with = |name: &str, time: Value| {
         case.verify_jwt(|_| (), |payload| payload[name] = time).map(|verified| verified.valid_until)
     };
-    let (now, half) = (CREATED as f64, 0.5);
+    let now = CREATED as f64;
+    let half = 0.5;
     assert_eq!(with("exp", json!(now + half)), Ok(Some(CREATED)));
     assert_eq!(with("exp", json!(now + 10.0)), Ok(Some(CREATED + 9)));
     assert_eq!(with("exp", json!(now - half)), Err(CredentialError::Jwt(JwtError::Expired)));

@@ -23,8 +23,8 @@ const HOLDER: &str = "did:example:holder";
 /// The answer of the program with these libraries (`tests/peers/digitalbazaar`).
 fn peer(request: &Value) -> Value {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let (pinned, installed) =
-        (root.join("tests/peers/digitalbazaar"), root.join("target/peers/digitalbazaar"));
+    let pinned = root.join("tests/peers/digitalbazaar");
+    let installed = root.join("target/peers/digitalbazaar");
     let lock = std::fs::read(installed.join("installed.json")).unwrap_or_default();
     let expected = std::fs::read(pinned.join("package-lock.json")).unwrap();
     assert!(lock == expected, "{installed:?} lacks these libraries: `tools/setup test` installs them");

@@ -160,7 +160,8 @@ fn ledger_messages_are_those_of_another_program() {
     let own = message().unwrap();
     assert_eq!((own.address(), own.to_bytes().unwrap()), (address, bytes.clone()));
     assert_eq!(OttMessage::address_of(&public(&*ed25519(2)), &public(&*ed25519(1))), Ok(address));
-    let (first, second) = (public(&*ed25519(3)), public(&*ed25519(4)));
+    let first = public(&*ed25519(3));
+    let second = public(&*ed25519(4));
     assert_eq!(ott::document(&address, "2023-01-01T00:00:00Z", &first, &second), Ok(document.clone()));
 
     assert_eq!(OttMessage::read(&provider(), &bytes, &address).unwrap().document(), document.as_bytes());

@@ -43,7 +43,8 @@ fn key_of(bytes: &[(usize, u8)]) -> Sha256Hash {
 }
 
 fn leaf_hash(hasher: Hasher<'_>, key: &Sha256Hash, leaf: &MapLeaf) -> NodeHash {
-    let (sequence, active) = (leaf.sequence.to_be_bytes(), [u8::from(leaf.active)]);
+    let sequence = leaf.sequence.to_be_bytes();
+    let active = [u8::from(leaf.active)];
     hasher.leaf(&[&key.as_bytes()[..], leaf.document.as_bytes(), &sequence, &active].concat())
 }
 
@@ -100,7 +101,8 @@ fn every_proof_verifies_and_only_for_its_did_and_document() {
     let root = log(hasher, map.root(hasher));
     for number in 0..100 {
         let proof = StateProof::read(&map.prove(&key(number)).write()).unwrap();
-        let (key, leaf) = (key(number), leaf(number));
+        let key = key(number);
+        let leaf = leaf(number);
         assert_eq!(proof.verify_presence(hasher, &key, leaf.document, &root), Ok(leaf));
         assert_eq!(map.get(&key), Some(leaf));
         assert_eq!(proof.verify_absence(hasher, &key, &root), Err(MapError::Present));
@@ -135,7 +137,8 @@ fn a_proof_is_as_long_as_documented() {
     assert_eq!(one.prove(&key(4)).write(), other);
 
     // The paths of two leaves part at the tenth bit. A third key would leave them at the second.
-    let (left, right) = (key_of(&[]), key_of(&[(1, 0x40)]));
+    let left = key_of(&[]);
+    let right = key_of(&[(1, 0x40)]);
     let two = StateMap::default().with(hasher, left, leaf(1)).unwrap().with(hasher, right, leaf(5)).unwrap();
     let sibling = leaf_hash(hasher, &left, &leaf(1));
     let proof = [&[1][..], &15_u64.to_be_bytes(), &[10, 0, 0x40], &sibling].concat();
@@ -220,7 +223,8 @@ fn a_leaf_out_of_place_proves_no_absence() {
 fn the_deepest_leaves_are_found() {
     let provider = provider();
     let hasher = Hasher(provider.sha256);
-    let (left, right) = (key_of(&[]), key_of(&[(31, 2)]));
+    let left = key_of(&[]);
+    let right = key_of(&[(31, 2)]);
     let map = StateMap::default().with(hasher, left, leaf(1)).unwrap().with(hasher, right, leaf(2)).unwrap();
     let proof = StateProof::read(&map.prove(&right).write()).unwrap();
     let log = log(hasher, map.root(hasher));
@@ -243,7 +247,8 @@ fn with_root_at(hasher: Hasher<'_>, map: NodeHash, number: u64, size: u64) -> (C
 #[test]
 fn only_the_last_entry_of_the_log_states_the_map() {
     let provider = provider();
-    let (hasher, map) = (Hasher(provider.sha256), map(&provider, 0..10));
+    let hasher = Hasher(provider.sha256);
+    let map = map(&provider, 0..10);
     for size in 1..70 {
         for number in 0..size {
             let (checkpoint, tree) = with_root_at(hasher, map.root(hasher), number, size);
@@ -276,7 +281,9 @@ fn only_the_last_entry_of_the_log_states_the_map() {
 #[test]
 fn an_empty_log_has_the_empty_map() {
     let provider = provider();
-    let (hasher, empty, one) = (Hasher(provider.sha256), StateMap::default(), map(&provider, [1]));
+    let hasher = Hasher(provider.sha256);
+    let empty = StateMap::default();
+    let one = map(&provider, [1]);
     let (log, _) = with_root_at(hasher, empty.root(hasher), 0, 0);
     assert_eq!(prove(&empty, &key(1)).verify_absence(hasher, &key(1), &log), Ok(()));
     let present = prove(&one, &key(1)).verify_presence(hasher, &key(1), leaf(1).document, &log);

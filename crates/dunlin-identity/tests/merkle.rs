@@ -28,7 +28,8 @@ fn hex(text: &str) -> Vec<u8> {
 
 /// The tree of the first leaves, whose contents are their numbers.
 fn tree(size: u64) -> Tree {
-    let (provider, mut tree) = (provider(), Tree::default());
+    let provider = provider();
+    let mut tree = Tree::default();
     let hasher = Hasher(provider.sha256);
     for index in 0..size {
         tree.push(hasher, hasher.leaf(&index.to_be_bytes()));
@@ -43,8 +44,10 @@ fn inclusion_proofs_verify_as_elsewhere() {
     let mut good = 0;
     for vector in vectors(include_str!("data/merkle/inclusion.json")) {
         let verified = || {
-            let (leaf, root) = (hash(&vector["leafHash"])?, hash(&vector["root"])?);
-            let (index, size) = (vector["leafIdx"].as_u64()?, vector["treeSize"].as_u64()?);
+            let leaf = hash(&vector["leafHash"])?;
+            let root = hash(&vector["root"])?;
+            let index = vector["leafIdx"].as_u64()?;
+            let size = vector["treeSize"].as_u64()?;
             hasher.verify_inclusion(leaf, index, size, &root, &hashes(&vector["proof"])?).ok()
         };
         assert_eq!(verified().is_none(), vector["wantErr"] == true, "{vector}");
@@ -60,8 +63,10 @@ fn consistency_proofs_verify_as_elsewhere() {
     let mut good = 0;
     for vector in vectors(include_str!("data/merkle/consistency.json")) {
         let verified = || {
-            let (old, new) = (hash(&vector["root1"])?, hash(&vector["root2"])?);
-            let (old_size, new_size) = (vector["size1"].as_u64()?, vector["size2"].as_u64()?);
+            let old = hash(&vector["root1"])?;
+            let new = hash(&vector["root2"])?;
+            let old_size = vector["size1"].as_u64()?;
+            let new_size = vector["size2"].as_u64()?;
             let proof = hashes(&vector["proof"])?;
             hasher.verify_consistency((old_size, &old), (new_size, &new), &proof).ok()
         };
@@ -106,7 +111,8 @@ fn the_roots_are_those_of_certificate_transparency() {
 #[test]
 fn every_leaf_is_proven_in_every_tree() {
     let provider = provider();
-    let (hasher, tree) = (Hasher(provider.sha256), tree(40));
+    let hasher = Hasher(provider.sha256);
+    let tree = tree(40);
     for size in 1..=40 {
         let root = tree.root(hasher, size).unwrap();
         for index in 0..size {
@@ -139,7 +145,8 @@ fn every_leaf_is_proven_in_every_tree() {
 #[test]
 fn every_tree_is_consistent_with_all_later_ones() {
     let provider = provider();
-    let (hasher, tree) = (Hasher(provider.sha256), tree(40));
+    let hasher = Hasher(provider.sha256);
+    let tree = tree(40);
     for new in 1..=40 {
         let new_root = tree.root(hasher, new).unwrap();
         for old in 1..=new {

@@ -76,7 +76,8 @@ fn a_key_is_too_long_for_dids_that_contain_it() {
 
 #[test]
 fn credentials_of_every_form_verify() {
-    let (signer, provider) = (key(), provider());
+    let signer = key();
+    let provider = provider();
     let did: Did = "did:web:issuer.example".parse().unwrap();
     let document = DidDocument::of_key(&did, "key-1", &public(&*signer)).unwrap();
     let holder = KEY.create(&public(&*ed25519(7))).unwrap();

@@ -38,7 +38,9 @@ fn document(signer: &dyn SigningKey) -> DidDocument {
 
 /// A credential about `subject`, by the issuer with this key, in all three forms.
 fn credentials(issuer: &dyn SigningKey, subject: &DidUrl) -> [Vec<u8>; 3] {
-    let (provider, method, contexts) = (provider(), method_of(issuer), Contexts::default());
+    let provider = provider();
+    let method = method_of(issuer);
+    let contexts = Contexts::default();
     let value = json!({
         "@context": ["https://www.w3.org/ns/credentials/v2"],
         "type": ["VerifiableCredential"],
@@ -112,7 +114,8 @@ fn a_presentation_serves_one_verifier_and_one_challenge() {
     let text = case.present(&[&case.texts[0]]).unwrap();
     let verifier = Verifier::new([document(&*ed25519(1))]);
     let verify = |audience| {
-        let (holder, lists) = (document(&*case.holder), StatusLists::default());
+        let holder = document(&*case.holder);
+        let lists = StatusLists::default();
         verifier.verify_presentation(&provider(), text.as_bytes(), &holder, audience, &lists, NOW)
     };
     assert!(verify(AUDIENCE).is_ok());
@@ -124,7 +127,8 @@ fn a_presentation_serves_one_verifier_and_one_challenge() {
     let mut changed: Value = serde_json::from_str(&text).unwrap();
     changed["proof"]["challenge"] = json!("c0ffef");
     let audience = Audience { challenge: "c0ffef", ..AUDIENCE };
-    let (holder, lists) = (document(&*case.holder), StatusLists::default());
+    let holder = document(&*case.holder);
+    let lists = StatusLists::default();
     let refused = verifier.verify_presentation(
         &provider(),
         changed.to_string().as_bytes(),
@@ -216,7 +220,8 @@ const PS256: SignatureScheme = SignatureScheme::RSA_PSS_RSAE_SHA256;
 
 #[test]
 fn a_common_method_then_a_scheme_then_an_issuer_then_the_order_decides() {
-    let (provider, holdings) = (provider(), holdings());
+    let provider = provider();
+    let holdings = holdings();
     let place = |credential, methods: &[&str], schemes: &[SignatureScheme], issuers: &[u8]| {
         let named =
             issuers.iter().map(|key| issuer_name(&provider, method_of(&*ed25519(*key)).did().as_str()));
@@ -269,7 +274,8 @@ fn the_name_of_an_issuer_is_a_distinguished_name() {
 
 #[test]
 fn a_holding_is_about_its_own_did() {
-    let (signer, contexts) = (ed25519(7), Contexts::default());
+    let signer = ed25519(7);
+    let contexts = Contexts::default();
     for form in credentials(&*ed25519(1), &method_of(&*signer)) {
         let holding = |signer: Arc<dyn SigningKey>| {
             let method = method_of(&*signer);

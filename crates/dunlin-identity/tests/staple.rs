@@ -49,7 +49,9 @@ impl Registry {
     }
 
     fn checkpoint(&self, now_s: u64) -> SignedCheckpoint {
-        let (provider, origin, size) = (provider(), ORIGIN.to_owned(), self.log.size());
+        let provider = provider();
+        let origin = ORIGIN.to_owned();
+        let size = self.log.size();
         let root = self.log.root(Hasher(provider.sha256), size).unwrap();
         let checkpoint = Checkpoint { origin, size, root };
         SignedCheckpoint::sign(&provider, checkpoint, &self.signers, now_s).unwrap()
@@ -65,7 +67,8 @@ impl Registry {
     }
 
     fn proof(&self, state: &State) -> StateProof {
-        let (provider, size) = (provider(), self.log.size());
+        let provider = provider();
+        let size = self.log.size();
         let path = self.log.inclusion(Hasher(provider.sha256), size - 1, size).unwrap();
         StateProof { map: self.map.prove(&map_key(&provider, state.did()).unwrap()), path }
     }
@@ -105,7 +108,8 @@ fn verify(registry: &Registry, staple: &Staple, of: &State) -> Result<Resolved, 
 
 #[test]
 fn the_latest_document_is_proven() {
-    let (mut registry, state) = (Registry::new(), did(1));
+    let mut registry = Registry::new();
+    let state = did(1);
     for (sequence, state) in (0..).zip([state.clone(), rotated(&state)]) {
         registry.put(&state);
         let resolved = verify(&registry, &registry.staple(&state), &state).unwrap();
@@ -117,7 +121,8 @@ fn the_latest_document_is_proven() {
 
 #[test]
 fn an_earlier_document_is_refused() {
-    let (mut registry, state) = (Registry::new(), did(1));
+    let mut registry = Registry::new();
+    let state = did(1);
     registry.put(&state);
     let before = registry.staple(&state);
     registry.put(&rotated(&state));
@@ -148,9 +153,11 @@ fn an_earlier_document_is_refused() {
 /// A verifier checks the signatures of a checkpoint once. That must change nothing.
 #[test]
 fn a_checkpoint_that_was_verified_before_still_ends() {
-    let (mut registry, state) = (Registry::new(), did(1));
+    let mut registry = Registry::new();
+    let state = did(1);
     registry.put(&state);
-    let (before, now) = (registry.staple(&state), i64::try_from(NOW).unwrap());
+    let before = registry.staple(&state);
+    let now = i64::try_from(NOW).unwrap();
     let documents = RegistryDocuments::new(Arc::new(provider()), registry.trust());
     let verify = |staple: &Staple, now| {
         let resolved = documents.verify(state.did(), staple, documents.newest().as_ref(), now);
@@ -175,7 +182,8 @@ fn a_checkpoint_that_was_verified_before_still_ends() {
 
 #[test]
 fn a_deactivated_did_is_refused() {
-    let (mut registry, state) = (Registry::new(), did(1));
+    let mut registry = Registry::new();
+    let state = did(1);
     let end = Operation::deactivate(&provider(), &*ed25519(101), &state).unwrap();
     let ended = state.apply(&provider(), &end).unwrap();
     registry.put(&ended);
@@ -185,7 +193,8 @@ fn a_deactivated_did_is_refused() {
 
 #[test]
 fn wrong_proofs_and_documents_are_refused() {
-    let (mut registry, state) = (Registry::new(), did(1));
+    let mut registry = Registry::new();
+    let state = did(1);
     registry.put(&state);
     let good = registry.staple(&state);
     let other = did(50);
@@ -211,7 +220,8 @@ fn wrong_proofs_and_documents_are_refused() {
 
 #[test]
 fn checkpoints_are_judged() {
-    let (mut registry, state) = (Registry::new(), did(1));
+    let mut registry = Registry::new();
+    let state = did(1);
     registry.put(&state);
     let good = registry.staple(&state);
     let text = String::from_utf8(good.checkpoint.clone()).unwrap();
@@ -228,7 +238,8 @@ fn checkpoints_are_judged() {
 
 #[test]
 fn a_document_of_another_registry_is_refused() {
-    let (mut registry, keys) = (Registry::new(), (public(&*ed25519(1)), key_hash(100), key_hash(101)));
+    let mut registry = Registry::new();
+    let keys = (public(&*ed25519(1)), key_hash(100), key_hash(101));
     let document = first_document(&provider(), "other.example", &keys.0, keys.1, keys.2).unwrap();
     let create = Operation::create(&provider(), &*ed25519(1), &document).unwrap();
     let state = State::create(&provider(), &create).unwrap();
@@ -240,7 +251,8 @@ fn a_document_of_another_registry_is_refused() {
 /// Knowledge of DIDs belongs to the registry's origin, not to its key.
 #[test]
 fn a_second_key_of_the_registry_leaves_what_is_known() {
-    let (mut registry, state) = (Registry::new(), did(1));
+    let mut registry = Registry::new();
+    let state = did(1);
     registry.put(&state);
     let now = i64::try_from(NOW).unwrap();
     let signer = |kind, number| NoteSigner::new(&provider(), ORIGIN, kind, ed25519(number)).unwrap();
@@ -279,9 +291,11 @@ fn a_second_key_of_the_registry_leaves_what_is_known() {
 /// The state map was a line of the checkpoint once, which witnesses cosigned without a check.
 #[test]
 fn a_staple_of_an_earlier_version_is_refused() {
-    let (mut registry, state) = (Registry::new(), did(1));
+    let mut registry = Registry::new();
+    let state = did(1);
     registry.put(&state);
-    let (provider, good) = (provider(), registry.staple(&state));
+    let provider = provider();
+    let good = registry.staple(&state);
     let map = Base64::encode_string(&registry.map.root(Hasher(provider.sha256)));
     let signed = registry.checkpoint(NOW);
     let text = format!("{}dunlin-map {map}\n", signed.note().text());

@@ -402,7 +402,8 @@ fn a_list_must_be_the_right_one() {
 
 #[test]
 fn a_list_has_the_issuer_of_the_credential() {
-    let (own, other) = (case(1), case(2));
+    let own = case(1);
+    let other = case(2);
     let both = Verifier::new([&own, &other].map(|case| KEY.resolve(case.method.did()).unwrap()));
     let foreign = other.list(&Bitstring::default(), 0);
     assert!(matches!(
@@ -446,7 +447,8 @@ fn refuses_entries_that_it_does_not_understand() {
 fn keeps_a_bounded_number_of_lists_from_holders() {
     let cases = [case(1), case(2)];
     let verified = |issuer: usize, number: u8, age: Seconds| {
-        let (url, case) = (format!("{LIST}/{number}"), &cases[issuer]);
+        let url = format!("{LIST}/{number}");
+        let case = &cases[issuer];
         let mut list = case.list(&Bitstring::default(), age);
         list["id"] = url.as_str().into();
         let signed = proof::sign(&provider(), &*case.signer, &case.method, &list, NOW).unwrap().to_string();

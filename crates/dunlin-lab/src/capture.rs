@@ -142,7 +142,8 @@ impl Capture {
                 _ => {}
             }
         }
-        let (len, address) = (message.bytes, message.address);
+        let len = message.bytes;
+        let address = message.address;
         // The socket receives the frames of all devices; those of loopback are ignored.
         if let Some(address) = address.filter(|address| address.ifindex() == self.device) {
             let direction = match address.pkttype() {

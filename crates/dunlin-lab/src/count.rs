@@ -193,7 +193,8 @@ fn count(connections: &mut Vec<Connection>, frame: &[u8]) -> Option<()> {
         return None;
     }
     let ip = Ipv4Slice::from_slice(ethernet.payload_slice()).ok()?;
-    let (header, payload) = (ip.header(), ip.payload().payload);
+    let header = ip.header();
+    let payload = ip.payload().payload;
     let transport = match ip.payload_ip_number() {
         IpNumber::TCP => Transport::Tcp,
         IpNumber::UDP => Transport::Udp,
@@ -207,7 +208,8 @@ fn count(connections: &mut Vec<Connection>, frame: &[u8]) -> Option<()> {
         ip_fragments: u64::from(header.is_fragmenting_payload()),
         ..Layers::default()
     };
-    let (from, to) = (header.source_addr(), header.destination_addr());
+    let from = header.source_addr();
+    let to = header.destination_addr();
     if header.fragments_offset().value() > 0 {
         // A later fragment names its connection only by its identification.
         layers.tls_bytes = payload.len() as u64;
@@ -232,7 +234,8 @@ fn count(connections: &mut Vec<Connection>, frame: &[u8]) -> Option<()> {
     };
     layers.transport_bytes = len as u64;
     layers.tls_bytes = (payload.len() - len) as u64;
-    let (from, to) = (SocketAddrV4::new(from, source), SocketAddrV4::new(to, destination));
+    let from = SocketAddrV4::new(from, source);
+    let to = SocketAddrV4::new(to, destination);
     let begins = tcp.as_ref().is_some_and(|tcp| tcp.syn() && !tcp.ack());
     let (connection, from_server) = find(connections, transport, from, to, begins);
     *connection.direction(from_server) += layers;

@@ -103,7 +103,8 @@ fn report_of_a_directory_is_one_page() {
     let rows = rows(&place, "lab/key-exchange.json").len() + 4;
     assert_eq!(told, format!("lab/report.html: experiments 2, rows {rows}\n"));
     let page = place.read("lab/report.html");
-    let (first, second) = (page.find("<h2>key-exchange</h2>").unwrap(), page.find("<h2>link</h2>").unwrap());
+    let first = page.find("<h2>key-exchange</h2>").unwrap();
+    let second = page.find("<h2>link</h2>").unwrap();
     assert!(first < second, "by name");
     assert_eq!(count(&page, "<tbody>"), 2);
     assert_eq!(count(&page, "<tr"), 2 + rows);
@@ -283,7 +284,8 @@ fn shown(place: &Place, scheme: &str) -> Shown {
         .env("HOME", place.path("home"))
         .output()
         .unwrap();
-    let (dom, log) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    let dom = String::from_utf8_lossy(&output.stdout);
+    let log = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{log}");
     let measured = dom.split_once("<pre>").and_then(|(_, rest)| Some(rest.split_once("</pre>")?.0));
     let pages = serde_json::from_str(measured.expect("what was measured")).expect(&dom);
@@ -326,7 +328,8 @@ fn browser_shows_the_page_at_both_widths_in_light_and_dark() {
             1 + u64::from(row["paper_handshake_bytes"].is_number()) + spent as u64
         }
     };
-    let (ways, bars) = (key_exchange.len() as u64, key_exchange.iter().map(bars).sum());
+    let ways = key_exchange.len() as u64;
+    let bars = key_exchange.iter().map(bars).sum();
     let expected = [
         ("alchemy", 2, 1, 2),
         ("caching", 4, 2, 4 * 4 + 1),

@@ -61,7 +61,8 @@ fn every_way_authenticates_both_sides() {
             assert_eq!((text(report, "event"), text(report, "side")), ("connection", "client"));
             assert_eq!((text(report, "way"), text(report, "speaks")), (way, speaks));
             assert!(report["echoed_bytes"].as_u64().unwrap() > 0);
-            let (client, server) = (text(report, "client_identity"), text(report, "peer"));
+            let client = text(report, "client_identity");
+            let server = text(report, "peer");
             if way == "X.509, TCS" {
                 // A CoAP server beside the gateway.
                 assert_eq!((client, server), (&*format!("X.509 {name}"), "X.509 localhost"));
@@ -89,7 +90,8 @@ fn every_way_authenticates_both_sides() {
                 assert_eq!((text(report, "profile"), text(report, "rule")), chosen, "{report}");
             }
         }
-        let (is_moving, is_tls12) = (speaks == "CoAP", way == "X.509, TLS 1.2");
+        let is_moving = speaks == "CoAP";
+        let is_tls12 = way == "X.509, TLS 1.2";
         let version = match () {
             () if is_moving => "DTLSv1.3",
             () if is_tls12 => "TLSv1.2",

@@ -98,7 +98,9 @@ impl KeyExchangeGroup for Group {
         let mut exponent = Zeroizing::new(alloc::vec![0; self.exponent_len]);
         random.fill(&mut exponent)?;
         let share = self.power(GENERATOR, &exponent)?;
-        let (name, prime, exponent_len) = (self.name, self.prime, self.exponent_len);
+        let name = self.name;
+        let prime = self.prime;
+        let exponent_len = self.exponent_len;
         Ok(Box::new(Active { group: Self { name, prime, exponent_len }, exponent, share }))
     }
 
@@ -130,7 +132,10 @@ impl ActiveKeyExchange for Active {
 
 /// Reads hexadecimal digits, ignoring spaces.
 pub(crate) const fn bytes<const N: usize>(hex: &str) -> [u8; N] {
-    let (text, mut out, mut i, mut digits) = (hex.as_bytes(), [0; N], 0, 0);
+    let text = hex.as_bytes();
+    let mut out = [0; N];
+    let mut i = 0;
+    let mut digits = 0;
     while i < text.len() {
         #[allow(clippy::indexing_slicing, reason = "evaluated at compile time")]
         let digit = match text[i] {
@@ -230,9 +235,12 @@ mod tests {
     #[test]
     fn both_sides_derive_the_same_secret() {
         for group in GROUPS {
-            let (a, b) = (group.start(&Fixed(7)).unwrap(), group.start(&Fixed(9)).unwrap());
-            let (to_a, to_b) = (b.share().to_vec(), a.share().to_vec());
-            let (a, b) = (a.complete(&to_a).unwrap(), b.complete(&to_b).unwrap());
+            let a = group.start(&Fixed(7)).unwrap();
+            let b = group.start(&Fixed(9)).unwrap();
+            let to_a = b.share().to_vec();
+            let to_b = a.share().to_vec();
+            let a = a.complete(&to_a).unwrap();
+            let b = b.complete(&to_b).unwrap();
             assert_eq!(a.as_bytes(), b.as_bytes());
             assert_eq!(a.as_bytes().len(), group.finite_field().unwrap().prime.len());
         }

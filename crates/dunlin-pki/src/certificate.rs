@@ -70,7 +70,8 @@ impl Certificate {
         let name = |name: &Any| {
             DistinguishedName::from_der(&name.to_der()?).ok_or_else(|| der::Error::from(ErrorKind::Failed))
         };
-        let (issuer, subject) = (name(&fields.tbs.issuer)?, name(&fields.tbs.subject)?);
+        let issuer = name(&fields.tbs.issuer)?;
+        let subject = name(&fields.tbs.subject)?;
         let public_key = fields.tbs.subject_public_key_info.to_der()?.into();
         Ok(Self { fields, issuer, subject, public_key })
     }

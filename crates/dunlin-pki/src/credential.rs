@@ -172,7 +172,8 @@ impl Refusal {
 /// RFC 5280 §4.2.1.12: a certificate without a list of purposes, or with anyExtendedKeyUsage in it, serves
 /// both sides.
 fn is_for_others(certificate: &CertificateInfo, side: Side) -> bool {
-    let (purposes, wanted) = (&certificate.purposes, purpose(side));
+    let purposes = &certificate.purposes;
+    let wanted = purpose(side);
     !purposes.is_empty()
         && !purposes.iter().any(|purpose| purpose == wanted || purpose == "anyExtendedKeyUsage")
 }
@@ -255,8 +256,9 @@ fn read(path: &Path) -> Result<Zeroizing<Vec<u8>>, LoadError> {
     // Room for all of it, because a vector that grows leaves unwiped copies behind.
     let mut content = Zeroizing::new(Vec::with_capacity(MAX_FILE as usize + 1));
     file.take(MAX_FILE + 1).read_to_end(&mut content).map_err(failed)?;
-    match content.len() as u64 > MAX_FILE {
-        true => Err(failed(io::ErrorKind::FileTooLarge.into())),
-        false => Ok(content),
+    if content.len() as u64 > MAX_FILE {
+        Err(failed(io::ErrorKind::FileTooLarge.into()))
+    } else {
+        Ok(content)
     }
 }

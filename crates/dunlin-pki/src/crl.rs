@@ -130,9 +130,10 @@ fn check_continues(list: &TbsCertList) -> Result<(), Error> {
             // RFC 5280 §5.2.5: it may have entries of other issuers, or is about some certificates only.
             rfc5280::ID_CE_ISSUING_DISTRIBUTION_POINT => {
                 let point = IssuingDistributionPoint::from_der(extension.extn_value.as_bytes());
-                return unlike(match point.is_ok_and(|point| point.indirect_crl) {
-                    true => "an indirect CRL",
-                    false => "a CRL about a part of the authority's certificates",
+                return unlike(if point.is_ok_and(|point| point.indirect_crl) {
+                    "an indirect CRL"
+                } else {
+                    "a CRL about a part of the authority's certificates"
                 });
             }
             _ => check_known(extension)?,
@@ -230,7 +231,8 @@ mod tests {
             changed[at + 1] ^= 1;
             assert_eq!(renewed(&root, &changed), Err(Error::OtherSigner), "{key_type:?}");
         }
-        let (root, other) = (authority(KeyType::P256), authority(KeyType::P256));
+        let root = authority(KeyType::P256);
+        let other = authority(KeyType::P256);
         assert_eq!(renewed(&root, &first(&other)), Err(Error::OtherSigner));
         assert_eq!(renewed(&root, &first(&authority(KeyType::Ed25519))), Err(Error::OtherSigner));
         // RFC 5280 §5.1.1.2: both fields name the same algorithm.

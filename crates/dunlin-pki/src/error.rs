@@ -271,10 +271,7 @@ fn found(labels: &[String]) -> String {
             different.push(label);
         }
     }
-    match different.is_empty() {
-        true => String::new(),
-        false => format!(", only {}", different.join(", ")),
-    }
+    if different.is_empty() { String::new() } else { format!(", only {}", different.join(", ")) }
 }
 
 /// This crate built the value itself, so encoding fails only at a limit of the encoder, e.g. for a name of

@@ -84,9 +84,10 @@ fn labelled(file: &[u8]) -> Result<(Vec<Item>, Vec<String>), Error> {
         return Err(Error::Empty { labels: vec![] });
     }
     // A label in lower case is named in the error.
-    match file.windows(BEGIN.len()).any(|window| window.eq_ignore_ascii_case(BEGIN)) {
-        true => parse_pem(file),
-        false => parse_der(file).map(|item| (vec![item], vec![])),
+    if file.windows(BEGIN.len()).any(|window| window.eq_ignore_ascii_case(BEGIN)) {
+        parse_pem(file)
+    } else {
+        parse_der(file).map(|item| (vec![item], vec![]))
     }
 }
 
@@ -409,9 +410,10 @@ fn bare_base64(file: &[u8]) -> Error {
     put(&mut section, END, "CERTIFICATE");
     let decoded = <(SectionKind, Vec<u8>)>::pem_slice_iter(&section).next().and_then(Result::ok);
     let decoded = Zeroizing::new(decoded.map(|(_, der)| der).unwrap_or_default());
-    let (label, why) = match begins_as(&decoded, PFX) {
-        true => ("base64".to_owned(), Unread::Pkcs12),
-        false => (String::new(), Unread::Base64),
+    let (label, why) = if begins_as(&decoded, PFX) {
+        ("base64".to_owned(), Unread::Pkcs12)
+    } else {
+        (String::new(), Unread::Base64)
     };
     Error::Unread { line: 1, label, why }
 }

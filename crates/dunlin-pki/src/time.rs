@@ -125,7 +125,8 @@ mod tests {
 
     #[test]
     fn rejects_a_validity_that_ends_before_it_begins_or_after_9999() {
-        let (first, second) = (parse_time("2026-01-01").unwrap(), parse_time("2026-01-02").unwrap());
+        let first = parse_time("2026-01-01").unwrap();
+        let second = parse_time("2026-01-02").unwrap();
         assert_eq!(Validity::new(second, first), Err(Error::EmptyValidity));
         assert_eq!(Validity::days_from(first, 1), Validity::new(first, second));
         let limited = Validity::days_from(first, 10).unwrap().ending_by(second);

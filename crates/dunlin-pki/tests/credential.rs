@@ -22,7 +22,8 @@ impl Place {
         let tree = Tree::generate(&TreeSpec::new(key_type, 30).unwrap()).unwrap();
         let place = Self { directory: TempDir::new().unwrap(), tree };
         let server = &place.tree.server;
-        let (chain, key) = (certificates_to_pem(&server.chain).unwrap(), server.key.to_pem().unwrap());
+        let chain = certificates_to_pem(&server.chain).unwrap();
+        let key = server.key.to_pem().unwrap();
         place.write("server.pem", &chain);
         place.write("server.key", &key);
         place.write("both.pem", &[&key[..], &chain].concat());
@@ -122,7 +123,8 @@ fn names_the_file_that_cannot_be_used() {
 #[test]
 fn reports_why_peers_will_refuse_the_chain() {
     let place = Place::new(KeyType::P256);
-    let (now, month) = (SystemTime::now(), Duration::from_secs(31 * 24 * 60 * 60));
+    let now = SystemTime::now();
+    let month = Duration::from_secs(31 * 24 * 60 * 60);
     assert!(matches!(place.refusal(Side::Server, now + month), Some(Refusal::Expired { issuer: None, .. })));
     let early = place.refusal(Side::Server, now - month);
     assert!(matches!(early, Some(Refusal::NotYetValid { issuer: None, .. })));

@@ -34,7 +34,8 @@ impl Vector<'_> {
     fn check(&self, provider: &CryptoProvider) {
         let key = find(provider, self.algorithm).key(&hex(self.key)).unwrap();
         let nonce = hex(self.nonce).try_into().unwrap();
-        let (plain, aad) = (hex(self.plain), hex(self.aad));
+        let plain = hex(self.plain);
+        let aad = hex(self.aad);
         let mut data = plain.clone();
         let mut tag = vec![0; self.algorithm.tag_len()];
         key.seal(&nonce, &aad, &mut data, &mut tag).unwrap();
@@ -156,7 +157,8 @@ pub fn opens_its_own_ciphertexts_at_every_length(provider: &CryptoProvider) {
         for len in lengths {
             for aad_len in [0, 5, 13, 255] {
                 let nonce = random.bytes(NONCE_LEN).try_into().unwrap();
-                let (plain, aad) = (random.bytes(len), random.bytes(aad_len));
+                let plain = random.bytes(len);
+                let aad = random.bytes(aad_len);
                 let mut data = plain.clone();
                 let mut tag = vec![0; algorithm.tag_len()];
                 key.seal(&nonce, &aad, &mut data, &mut tag).unwrap();
@@ -182,7 +184,8 @@ impl Sealed {
         let random = Reproducible::new(2);
         let key = find(provider, algorithm).key(&random.bytes(algorithm.key_len())).unwrap();
         let nonce = random.bytes(NONCE_LEN).try_into().unwrap();
-        let (aad, mut data) = (random.bytes(13), random.bytes(47));
+        let aad = random.bytes(13);
+        let mut data = random.bytes(47);
         let mut tag = vec![0; algorithm.tag_len()];
         key.seal(&nonce, &aad, &mut data, &mut tag).unwrap();
         Self { key, nonce, aad, data, tag }

@@ -192,7 +192,9 @@ pub fn draws_again_when_a_key_is_out_of_range(provider: &CryptoProvider) {
         ),
     ] {
         let group = find(provider, name);
-        let (order, zero, top) = (hex(order), vec![0; len], vec![0xff; len]);
+        let order = hex(order);
+        let zero = vec![0; len];
+        let top = vec![0xff; len];
         let mut last = order.clone();
         last[len - 1] -= 1;
         let share = |draws: &[&[u8]]| group.start(&Script::new(draws)).map(|e| e.share().to_vec()).ok();

@@ -50,7 +50,8 @@ pub fn answers_of_fips_180_4(provider: &CryptoProvider) {
         ),
     ] {
         let hash = find(provider, algorithm);
-        let (expected, message) = (hex(expected), message.as_bytes());
+        let expected = hex(expected);
+        let message = message.as_bytes();
         assert_eq!(hash.hash(&[message]).as_ref(), expected);
         for cut in 0..=message.len() {
             let (head, tail) = message.split_at(cut);
@@ -195,7 +196,8 @@ pub fn hkdf_answers_of_rfc_5869(provider: &CryptoProvider) {
     for (secret, salt, info, prk, okm) in cases {
         let extracted = hash.hmac(&salt).sign(&[&secret]);
         assert_eq!(extracted.as_ref(), hex(prk));
-        let (key, okm) = (hash.hmac(extracted.as_ref()), hex(okm));
+        let key = hash.hmac(extracted.as_ref());
+        let okm = hex(okm);
         let mut previous = Vec::new();
         for (i, expected) in okm.chunks(32).enumerate() {
             previous = key.sign(&[&previous, &info, &[i as u8 + 1]]).as_ref().to_vec();

@@ -105,11 +105,15 @@ pub fn both_sides_agree(provider: &CryptoProvider) {
 pub fn the_parts_of_a_hybrid_are_in_order(provider: &CryptoProvider) {
     for kem in HYBRIDS {
         let curve = kem.curve.unwrap();
-        let part = |share: &[u8]| match curve.is_first {
-            true => share[..curve.point].to_vec(),
-            false => share[share.len() - curve.point..].to_vec(),
+        let part = |share: &[u8]| {
+            if curve.is_first {
+                share[..curve.point].to_vec()
+            } else {
+                share[share.len() - curve.point..].to_vec()
+            }
         };
-        let (hybrid, plain) = (find(provider, kem.name), find(provider, curve.name));
+        let hybrid = find(provider, kem.name);
+        let plain = find(provider, curve.name);
         let initiator = hybrid.start(&Reproducible::new(1)).unwrap();
         assert_eq!(initiator.component(), Some((curve.name, &part(initiator.share())[..])), "{}", kem.name);
         let (answer, secret) = hybrid.respond(&Reproducible::new(2), initiator.share()).unwrap();

@@ -145,7 +145,8 @@ pub fn ecdsa_answers_of_rfc_6979(provider: &CryptoProvider) {
              EFDC63ECCD1AC42EC0CB8668A4FA0AB0",
         ),
     ] {
-        let (key, signature) = (hex(key), der_signature(&hex(r), &hex(s)));
+        let key = hex(key);
+        let signature = der_signature(&hex(r), &hex(s));
         assert!(verifies_in_chain(provider, algorithm, &key, message.as_bytes(), &signature));
         assert!(!verifies_in_chain(provider, algorithm, &key, b"simple", &signature));
     }
@@ -248,10 +249,8 @@ pub fn rsa_pss_keys_of_openssl(provider: &CryptoProvider) {
 
 /// RSA keys of 1024 bits are too short.
 pub fn refuses_short_rsa_keys(provider: &CryptoProvider) {
-    let (pkcs1, pss) = (
-        include_bytes!("../fixtures/rsa1024.pkcs1_sha256.sig"),
-        include_bytes!("../fixtures/rsa1024.pss_sha256.sig"),
-    );
+    let pkcs1 = include_bytes!("../fixtures/rsa1024.pkcs1_sha256.sig");
+    let pss = include_bytes!("../fixtures/rsa1024.pss_sha256.sig");
     assert!(!verifies(provider, SignatureScheme::RSA_PKCS1_SHA256, RSA_1024, MESSAGE, pkcs1));
     assert!(!verifies(provider, SignatureScheme::RSA_PSS_RSAE_SHA256, RSA_1024, MESSAGE, pss));
 }

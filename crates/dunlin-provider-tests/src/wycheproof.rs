@@ -69,7 +69,8 @@ pub fn aead(provider: &CryptoProvider) {
                 let opened = key.open(&nonce, &test.aad, &mut data, &test.tag).is_ok() && data == test.pt[..];
                 tally.check(test.tc_id, test.result, opened);
                 if test.result == TestResult::Valid {
-                    let (mut data, mut tag) = (test.pt.to_vec(), vec![0; algorithm.tag_len()]);
+                    let mut data = test.pt.to_vec();
+                    let mut tag = vec![0; algorithm.tag_len()];
                     key.seal(&nonce, &test.aad, &mut data, &mut tag).unwrap();
                     tally.check(test.tc_id, test.result, data == test.ct[..] && tag == test.tag[..]);
                 }
@@ -254,7 +255,8 @@ pub fn hmac_and_hkdf(provider: &CryptoProvider) {
             // A missing salt means zeros (RFC 5869 §2.2); HMAC pads the empty key the same way.
             let extracted = hash.hmac(&test.salt).sign(&[&test.ikm]);
             let key = hash.hmac(extracted.as_ref());
-            let (mut okm, mut last) = (Vec::new(), Vec::new());
+            let mut okm = Vec::new();
+            let mut last = Vec::new();
             for counter in 1..=u8::MAX {
                 if okm.len() < test.size {
                     last = key.sign(&[&last, &test.info, &[counter]]).as_ref().to_vec();

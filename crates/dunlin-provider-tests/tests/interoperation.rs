@@ -30,7 +30,8 @@ fn opens_ciphertexts_of_the_other_provider() {
             let opening = aead::find(&opener, algorithm).key(&secret).unwrap();
             for len in (0..=130).chain([1000, 16_384 + 256]) {
                 let nonce = random.bytes(12).try_into().unwrap();
-                let (aad, plain) = (random.bytes(len % 29), random.bytes(len));
+                let aad = random.bytes(len % 29);
+                let plain = random.bytes(len);
                 let mut data = plain.clone();
                 let mut tag = vec![0; algorithm.tag_len()];
                 sealing.seal(&nonce, &aad, &mut data, &mut tag).unwrap();
@@ -62,9 +63,11 @@ fn both_compute_the_same_hashes_and_hmacs() {
     let random = Reproducible::new(13);
     let [(a, b), _] = pairs();
     for algorithm in [HashAlgorithm::Sha256, HashAlgorithm::Sha384] {
-        let (a, b) = (hash::find(&a, algorithm), hash::find(&b, algorithm));
+        let a = hash::find(&a, algorithm);
+        let b = hash::find(&b, algorithm);
         for len in 0..300 {
-            let (key, data) = (random.bytes(len), random.bytes(len));
+            let key = random.bytes(len);
+            let data = random.bytes(len);
             assert_eq!(a.hash(&[&data]).as_ref(), b.hash(&[&data]).as_ref(), "{len} bytes");
             assert_eq!(
                 a.hmac(&key).sign(&[&data]).as_ref(),
@@ -80,7 +83,8 @@ fn both_compute_the_same_hashes_and_hmacs() {
 fn both_derive_the_same_secret() {
     for (a, b) in pairs() {
         for name in group::ALL {
-            let (a, b) = (group::find(&a, name), group::find(&b, name));
+            let a = group::find(&a, name);
+            let b = group::find(&b, name);
             for seed in 0..20 {
                 let initiator = a.start(&Reproducible::new(seed)).unwrap();
                 assert_eq!(initiator.share(), b.start(&Reproducible::new(seed)).unwrap().share());

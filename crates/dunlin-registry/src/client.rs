@@ -309,9 +309,11 @@ impl RegistryClient {
             }
         };
 
-        let (size, root) = (checkpoint.checkpoint().size, checkpoint.checkpoint().root);
+        let size = checkpoint.checkpoint().size;
+        let root = checkpoint.checkpoint().root;
         let url = format!("{node}/inclusion?number={number}&size={size}");
-        let (proof, hasher) = (self.hashes(&url).await?, Hasher(self.provider.sha256));
+        let proof = self.hashes(&url).await?;
+        let hasher = Hasher(self.provider.sha256);
         let included = hasher.verify_inclusion(hasher.leaf(entry.as_bytes()), number, size, &root, &proof);
         included.map_err(|error| ClientError::NotIncluded { url, error })?;
         Ok(Submitted { number, checkpoint })
@@ -428,7 +430,8 @@ impl RegistryClient {
         {
             let mut asked = JoinSet::new();
             for node in self.urls() {
-                let (client, node) = (self.clone(), node.clone());
+                let client = self.clone();
+                let node = node.clone();
                 asked.spawn(async move { timeout_at(end, client.checkpoint_of(&node)).await });
             }
             while let Some(answer) = asked.join_next().await {
@@ -477,15 +480,18 @@ impl RegistryClient {
         checkpoint: &SignedCheckpoint,
     ) -> Result<(), ClientError> {
         let Some(newest) = newest else { return Ok(()) };
-        let (old, new) = (newest.checkpoint(), checkpoint.checkpoint());
+        let old = newest.checkpoint();
+        let new = checkpoint.checkpoint();
         // Equal logs have been compared, and an empty one begins every other.
         if old.size == 0 || old.size >= new.size {
             return Ok(());
         }
         let url = format!("{node}/consistency?old={}&new={}", old.size, new.size);
-        let (proof, hasher) = (self.hashes(&url).await?, Hasher(self.provider.sha256));
+        let proof = self.hashes(&url).await?;
+        let hasher = Hasher(self.provider.sha256);
         let follows = hasher.verify_consistency((old.size, &old.root), (new.size, &new.root), &proof);
-        let (old, new) = (old.size, new.size);
+        let old = old.size;
+        let new = new.size;
         follows.map_err(|error| match self.documents.trust().log() {
             Some(_) => {
                 self.documents.report(newest, checkpoint);
@@ -537,11 +543,13 @@ impl RegistryClient {
     where
         F: Future<Output = Result<T, ClientError>>,
     {
-        let (mut time, mut failed) = (time, Vec::new());
+        let mut time = time;
+        let mut failed = Vec::new();
         let first = self.seen.answering.load(Ordering::Relaxed);
         let nodes = self.urls().enumerate().cycle().skip(first);
         for (left, (number, node)) in (1..=self.nodes()).rev().zip(nodes) {
-            let (begin, share) = (Instant::now(), time / left);
+            let begin = Instant::now();
+            let share = time / left;
             let late = |_| Err(ClientError::Late { url: node.clone(), seconds: share.as_secs() });
             match timeout(share, ask(node)).await.unwrap_or_else(late) {
                 Err(error) if !error.is_proven() => failed.push(error),

@@ -213,7 +213,8 @@ impl LookUps {
         // first.
         let mut asked = JoinSet::new();
         for registry in self.registries.iter().filter(|_| did.method() == "dunlin") {
-            let (registry, did) = (registry.clone(), did.clone());
+            let registry = registry.clone();
+            let did = did.clone();
             asked.spawn(async move { registry.resolve(&did).await.map(drop) });
         }
         let mut refusal = LookUpError::Method;
@@ -294,7 +295,8 @@ async fn watch(client: RegistryClient, verifier: Weak<dyn Judge>) {
     let now = || tokio::time::Instant::now().into_std();
     let watch = client.documents().watch(now());
     while verifier.strong_count() > 0 {
-        let (answer, url) = (client.answers().await, client.url());
+        let answer = client.answers().await;
+        let url = client.url();
         match answer {
             Ok(()) => {
                 if watch.answered(now()) {
@@ -386,9 +388,10 @@ impl Answers for LookUpAnswers {
         for is_second in [false, true] {
             let Some(did) = judged.as_ref().err().and_then(Refusal::wanted).cloned() else { break };
             let asked = self.look_ups.look_up(&did);
-            let looked_up = match is_second {
-                true => timeout_at(end, asked).await.unwrap_or(Err(LookUpError::Late)),
-                false => asked.await,
+            let looked_up = if is_second {
+                timeout_at(end, asked).await.unwrap_or(Err(LookUpError::Late))
+            } else {
+                asked.await
             };
             judged = judge().map_err(|refusal| match looked_up {
                 // Only a refusal for want of the document has to do with the look-up. It may also have told

@@ -152,7 +152,8 @@ impl Stapler {
         provider: &CryptoProvider,
         report: impl Fn(&StaplerError) + Send,
     ) -> Infallible {
-        let (mut retry, mut reported) = (MIN_PAUSE, None);
+        let mut retry = MIN_PAUSE;
+        let mut reported = None;
         if let Some(pause) = self.pause() {
             self.wait(jittered(pause, provider)).await;
         }

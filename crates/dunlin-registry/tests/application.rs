@@ -71,7 +71,8 @@ impl Running {
     async fn start(place: &Path) -> Self {
         let replica = Arc::new(Replica::open(&place.join("registry"), provider(), chain(CHAIN)).unwrap());
         let sockets = Sockets { application: place.join("app"), rpc: place.join("rpc") };
-        let (running, path) = (Arc::clone(&replica), sockets.application.clone());
+        let running = Arc::clone(&replica);
+        let path = sockets.application.clone();
         let _ = std::fs::remove_file(&path);
         let task = tokio::spawn(async move { drop(running.run(&sockets).await) });
         let socket = loop {

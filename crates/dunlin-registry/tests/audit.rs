@@ -108,7 +108,8 @@ fn a_damaged_database_is_noticed() {
 fn a_database_with_other_tables_or_triggers_is_noticed() {
     let place = Place::new();
     drop(filled(&place));
-    let (log, restored) = (log(&place), place.path("restored"));
+    let log = log(&place);
+    let restored = place.path("restored");
     for (number, change) in [
         "CREATE TRIGGER gone AFTER INSERT ON entry BEGIN DELETE FROM entry WHERE number = NEW.number - 50; END",
         "CREATE TRIGGER gone AFTER INSERT ON entry BEGIN DELETE FROM entry WHERE number = NEW.number - 50; END;
@@ -147,7 +148,8 @@ fn a_database_with_other_tables_or_triggers_is_noticed() {
 fn a_database_of_an_earlier_version_is_refused() {
     let place = Place::new();
     drop(filled(&place));
-    let (path, log) = (place.path("registry"), log(&place));
+    let path = place.path("registry");
+    let log = log(&place);
     for version in [1, 2] {
         Connection::open(&path).unwrap().pragma_update(None, "user_version", version).unwrap();
         let older = RegistryError::Older(version);
@@ -242,7 +244,8 @@ fn the_log_of_another_registry_is_noticed() {
 #[test]
 fn an_entry_that_is_not_canonical_is_noticed() {
     let place = Place::new();
-    let (registry, mut holder) = (place.open().unwrap(), place.holder(1));
+    let registry = place.open().unwrap();
+    let mut holder = place.holder(1);
     let entry = format!("{} ", holder.next().canonical().unwrap());
     registry.submit(Operation::read(entry.as_bytes()).unwrap()).unwrap();
     let last = registry.entries(1, 2).unwrap().swap_remove(0);
@@ -286,7 +289,9 @@ fn a_backup_is_restored_only_with_all_that_was_published() {
     let registry = filled(&place);
     backup(&place.path("registry"), &place.path("backup")).unwrap();
     let newest = registry.snapshot().checkpoint().clone();
-    let (from, to, log) = (place.path("backup"), place.path("restored"), log(&place));
+    let from = place.path("backup");
+    let to = place.path("restored");
+    let log = log(&place);
     registry.submit(place.holder(3).next()).unwrap();
     let newer = registry.snapshot().checkpoint().clone();
     drop(registry);
@@ -322,7 +327,9 @@ fn a_restored_database_has_what_the_audit_has_seen() {
         std::fs::copy(from, to).unwrap();
     }
     let newest = registry.snapshot().checkpoint().clone();
-    let (from, to, log) = (place.path("copy"), place.path("restored"), log(&place));
+    let from = place.path("copy");
+    let to = place.path("restored");
+    let log = log(&place);
     let found =
         restore(&place.provider, &from, &to, Log::Signed(&log), std::slice::from_ref(&newest)).unwrap();
     let restored = Registry::open(&to, &place.settings()).unwrap();
@@ -333,7 +340,8 @@ fn a_restored_database_has_what_the_audit_has_seen() {
 #[test]
 fn an_export_has_every_tile_and_grows() {
     let place = Place::new();
-    let (registry, directory) = (place.open().unwrap(), place.path("export"));
+    let registry = place.open().unwrap();
+    let directory = place.path("export");
     let read = |name: String| std::fs::read(directory.join(name)).unwrap();
     let mut size = 0;
     for dids in [0..0, 0..252, 252..300] {

@@ -70,7 +70,8 @@ fn hashes(proof: &[NodeHash]) -> Vec<u8> {
 
 /// A client that knows what `documents` know.
 fn knowing(place: &Place, node: &Node, documents: &Arc<RegistryDocuments>) -> RegistryClient {
-    let (https, documents) = (HttpsClient::new(node.connector.clone()), Arc::clone(documents));
+    let https = HttpsClient::new(node.connector.clone());
+    let documents = Arc::clone(documents);
     let client = RegistryClient::new(place.provider.clone(), &node.url(), https, documents);
     client.unwrap().with_clock(|| NOW_S)
 }
@@ -146,7 +147,8 @@ async fn refusals_of_the_registry_name_it_and_the_reason() {
 
 #[tokio::test]
 async fn plain_http_is_refused() {
-    let (place, tls) = (Place::new(), Tls::new());
+    let place = Place::new();
+    let tls = Tls::new();
     for url in ["http://localhost:1", "localhost:1", "https://localhost:1/?a", "https://user@localhost:1"] {
         let documents = Arc::new(RegistryDocuments::new(place.provider.clone(), trust(&place)));
         let https = HttpsClient::new(tls.connector.clone());
@@ -157,7 +159,8 @@ async fn plain_http_is_refused() {
 
 #[tokio::test]
 async fn an_unreachable_registry_is_named() {
-    let (site, place) = (Site::new(Limits::default()).await, Place::new());
+    let site = Site::new(Limits::default()).await;
+    let place = Place::new();
     let closed = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = closed.local_addr().unwrap().port();
     drop(closed);
@@ -176,7 +179,8 @@ async fn an_unreachable_registry_is_named() {
 /// The clock of this test advances as soon as nothing else happens.
 #[tokio::test(start_paused = true)]
 async fn a_silent_registry_is_left_at_the_deadline() {
-    let (place, tls) = (Place::new(), Tls::new());
+    let place = Place::new();
+    let tls = Tls::new();
     let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("https://localhost:{}", silent.local_addr().unwrap().port());
     let documents = Arc::new(RegistryDocuments::new(place.provider.clone(), trust(&place)));
@@ -266,7 +270,8 @@ async fn what_a_false_node_forges_is_refused() {
 #[tokio::test]
 async fn an_operation_that_the_log_lacks_is_not_acknowledged() {
     let place = Place::new();
-    let (registry, mut holder) = (place.open().unwrap(), place.holder(1));
+    let registry = place.open().unwrap();
+    let mut holder = place.holder(1);
     place.submit(&registry, vec![place.holder(2).next(), place.holder(3).next()]);
     let checkpoint = registry.snapshot().text().to_owned();
     let size = registry.snapshot().size();
@@ -289,7 +294,8 @@ async fn an_operation_that_the_log_lacks_is_not_acknowledged() {
 #[tokio::test]
 async fn an_old_checkpoint_is_stale_and_none_goes_back() {
     let place = Place::new();
-    let (registry, mut holder) = (place.open().unwrap(), place.holder(1));
+    let registry = place.open().unwrap();
+    let mut holder = place.holder(1);
     place.submit(&registry, vec![holder.next()]);
     let did = holder.state().did().clone();
     let small = registry.resolve(&did).unwrap().staple().unwrap().write().unwrap();
@@ -326,7 +332,8 @@ async fn an_old_checkpoint_is_stale_and_none_goes_back() {
 #[tokio::test]
 async fn an_old_checkpoint_is_an_answer_and_an_unsigned_one_is_none() {
     let place = Place::new();
-    let (registry, mut holder) = (place.open().unwrap(), place.holder(1));
+    let registry = place.open().unwrap();
+    let mut holder = place.holder(1);
     place.submit(&registry, vec![holder.next()]);
     let smaller = registry.snapshot().text().to_owned();
     place.submit(&registry, vec![holder.next()]);
@@ -337,7 +344,8 @@ async fn an_old_checkpoint_is_an_answer_and_an_unsigned_one_is_none() {
         assert!(client.documents().accept(&newest, None));
         client.answers().await
     };
-    let (text, late) = (newest.to_string(), NOW_S + i64::try_from(DEFAULT_CHECKPOINT_AGE).unwrap() + 1);
+    let text = newest.to_string();
+    let late = NOW_S + i64::try_from(DEFAULT_CHECKPOINT_AGE).unwrap() + 1;
     for (note, now) in [(&text, NOW_S), (&smaller, NOW_S), (&text, late)] {
         assert_eq!(answers(200, note, now).await, Ok(()));
     }
@@ -359,7 +367,8 @@ async fn two_histories_of_one_registry_are_noticed() {
     // Each history has three operations, with a root after the first and the last one.
     let client_of = async |dids: std::ops::Range<u64>| {
         place.submit(&second, dids.map(|number| place.holder(100 + number).next()).collect());
-        let (note, size) = (second.snapshot().text().as_bytes().to_vec(), second.snapshot().size());
+        let note = second.snapshot().text().as_bytes().to_vec();
+        let size = second.snapshot().size();
         let old = size.min(5);
         let hashes = second.consistency(old, size).unwrap();
         let client = of_node(&place, move |path| match path {
@@ -392,7 +401,8 @@ async fn two_histories_of_one_registry_are_noticed() {
 #[tokio::test]
 async fn two_documents_with_one_number_are_no_deactivation() {
     let place = Place::new();
-    let (registry, mut holder) = (place.open().unwrap(), place.holder(1));
+    let registry = place.open().unwrap();
+    let mut holder = place.holder(1);
     place.submit(&registry, vec![holder.next()]);
     let other = holder.other_document().canonical().to_owned();
     place.submit(&registry, vec![holder.next()]);
@@ -407,7 +417,8 @@ async fn two_documents_with_one_number_are_no_deactivation() {
     let mut log = Tree::default();
     registry.entries(0, 5).unwrap().iter().for_each(|entry| log.push(hasher, hasher.leaf(entry)));
     log.push(hasher, hasher.leaf(&root_entry(&map.root(hasher))));
-    let (root, path) = (log.root(hasher, 6).unwrap(), log.inclusion(hasher, 5, 6).unwrap());
+    let root = log.root(hasher, 6).unwrap();
+    let path = log.inclusion(hasher, 5, 6).unwrap();
     let checkpoint = Checkpoint { root, ..registry.snapshot().checkpoint().checkpoint().clone() };
     assert_eq!(checkpoint.size, 6);
     let forged = SignedCheckpoint::sign(provider, checkpoint, &signers(&place), NOW).unwrap();
@@ -418,7 +429,8 @@ async fn two_documents_with_one_number_are_no_deactivation() {
         membership: Vec::new(),
     };
 
-    let (wrong, proof) = (wrong.write().unwrap(), hashes(&log.consistency(hasher, 4, 6).unwrap()));
+    let wrong = wrong.write().unwrap();
+    let proof = hashes(&log.consistency(hasher, 4, 6).unwrap());
     let lies = Arc::new(AtomicBool::new(false));
     let is_lying = Arc::clone(&lies);
     let node = Node::new(move |path| {
@@ -446,7 +458,8 @@ async fn two_documents_with_one_number_are_no_deactivation() {
 #[tokio::test]
 async fn a_second_history_is_noticed_while_an_answer_is_under_way() {
     let place = Place::new();
-    let (first, mut holder) = (place.open().unwrap(), place.holder(1));
+    let first = place.open().unwrap();
+    let mut holder = place.holder(1);
     Registry::create(&place.path("second"), &place.settings()).unwrap();
     let second = Registry::open(&place.path("second"), &place.settings()).unwrap();
     let creation = holder.next();
@@ -462,9 +475,12 @@ async fn a_second_history_is_noticed_while_an_answer_is_under_way() {
     for is_checkpoint in [false, true] {
         let (documents, reported) = reporting(&place);
         assert!(documents.accept(&begin, None));
-        let (staple, note, proof) =
-            (staple.clone(), one.to_string(), hashes(&first.consistency(2, 4).unwrap()));
-        let (begin, other_of_peer, learning) = (begin.clone(), other.clone(), Arc::clone(&documents));
+        let staple = staple.clone();
+        let note = one.to_string();
+        let proof = hashes(&first.consistency(2, 4).unwrap());
+        let begin = begin.clone();
+        let other_of_peer = other.clone();
+        let learning = Arc::clone(&documents);
         let node = Node::new(move |path| match path {
             "/checkpoint" => (200, note.clone().into_bytes()),
             path if path.ends_with("/staple") => (200, staple.clone()),
@@ -475,9 +491,10 @@ async fn a_second_history_is_noticed_while_an_answer_is_under_way() {
         })
         .await;
         let client = knowing(&place, &node, &documents);
-        let refused = match is_checkpoint {
-            false => proof_error(client.resolve(&did).await),
-            true => proof_error(client.checkpoint().await),
+        let refused = if is_checkpoint {
+            proof_error(client.checkpoint().await)
+        } else {
+            proof_error(client.resolve(&did).await)
         };
         assert_eq!(refused, CheckpointError::SplitView { size: 4 }.into());
         assert_eq!(documents.resolve(&did, None, NOW_S), Err(ResolveError::NotAtHand(did.clone())));
@@ -489,7 +506,8 @@ async fn a_second_history_is_noticed_while_an_answer_is_under_way() {
 #[test]
 fn a_staple_of_a_second_history_is_reported() {
     let place = Place::new();
-    let (first, mut holder) = (place.open().unwrap(), place.holder(1));
+    let first = place.open().unwrap();
+    let mut holder = place.holder(1);
     Registry::create(&place.path("second"), &place.settings()).unwrap();
     let second = Registry::open(&place.path("second"), &place.settings()).unwrap();
     place.submit(&first, vec![place.holder(2).next()]);
@@ -538,7 +556,8 @@ async fn the_next_node_is_asked_if_one_has_no_proven_answer() {
 /// The answers of an honest node about a DID, at this moment.
 fn answers(registry: &Registry, did: &Did) -> impl Fn(&str) -> (u16, Vec<u8>) + Send + Sync + use<> {
     let state = registry.resolve(did).unwrap();
-    let (note, size) = (state.snapshot.text().to_owned(), state.snapshot.size());
+    let note = state.snapshot.text().to_owned();
+    let size = state.snapshot.size();
     let absence = json!({"checkpoint": note, "proof": Base64::encode_string(&state.proof.write())});
     let staple = state.staple().map(|staple| staple.write().unwrap());
     let proofs: Vec<_> = (1..size).map(|old| hashes(&registry.consistency(old, size).unwrap())).collect();
@@ -582,7 +601,8 @@ async fn a_new_client_believes_no_single_node_that_nothing_has_changed() {
 #[tokio::test(start_paused = true)]
 async fn a_survey_waits_for_slow_nodes() {
     let place = Place::new();
-    let (registry, mut holder) = (place.open().unwrap(), place.holder(1));
+    let registry = place.open().unwrap();
+    let mut holder = place.holder(1);
     place.submit(&registry, vec![holder.next()]);
     let did = holder.state().did().clone();
     let old = answers(&registry, &did);
@@ -598,7 +618,8 @@ async fn a_survey_waits_for_slow_nodes() {
 #[tokio::test]
 async fn the_node_that_has_answered_last_is_asked_first() {
     let place = Place::new();
-    let (registry, mut holder) = (place.open().unwrap(), place.holder(1));
+    let registry = place.open().unwrap();
+    let mut holder = place.holder(1);
     place.submit(&registry, vec![holder.next()]);
     let did = holder.state().did().clone();
     let asked = Arc::new(AtomicI64::new(0));
@@ -619,7 +640,8 @@ async fn the_node_that_has_answered_last_is_asked_first() {
 
 /// A block by one validator with this key, whose header has the hash of a checkpoint's text.
 fn block(place: &Place, chain: &Chain, text: &str, key: &dyn SigningKey, height: u64) -> LightBlock {
-    let (new, hasher) = (MessageWriter::default, Hasher(place.provider.sha256));
+    let new = MessageWriter::default;
+    let hasher = Hasher(place.provider.sha256);
     let public = PublicKey::from_spki(key.public_key()).unwrap();
     let set = ValidatorSet::new(vec![(public.clone(), 10)]).unwrap().hash(hasher).unwrap();
     let state = Sha256Hash::of(&place.provider, text.as_bytes()).unwrap();
@@ -647,7 +669,8 @@ fn block(place: &Place, chain: &Chain, text: &str, key: &dyn SigningKey, height:
 #[tokio::test]
 async fn a_wrong_proof_of_one_node_says_nothing_about_the_validators() {
     let place = Place::new();
-    let (registry, mut holder) = (place.open().unwrap(), place.holder(1));
+    let registry = place.open().unwrap();
+    let mut holder = place.holder(1);
     let key = common::key(&place.provider, [7, 7, 7]);
     let chain = Chain::new(&place.provider, common::ORIGIN, "example-1").unwrap();
     let proven = |height| {
@@ -664,7 +687,8 @@ async fn a_wrong_proof_of_one_node_says_nothing_about_the_validators() {
     let note = proven(12).to_string().into_bytes();
     let staple = Staple { checkpoint: note.clone(), ..staple }.write().unwrap();
     let answering = |proof: Vec<u8>| {
-        let (note, staple) = (note.clone(), staple.clone());
+        let note = note.clone();
+        let staple = staple.clone();
         move |path: &str| match path {
             "/checkpoint" => (200, note.clone()),
             path if path.ends_with("/staple") => (200, staple.clone()),

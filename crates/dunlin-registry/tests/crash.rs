@@ -102,9 +102,12 @@ fn main() {
     }
     let kills: u64 = std::env::var("DUNLIN_KILLS").map_or(5, |kills| kills.parse().unwrap());
     let directory = tempfile::tempdir().unwrap();
-    let (path, settings) = (directory.path().join("registry"), settings());
+    let path = directory.path().join("registry");
+    let settings = settings();
     Registry::create(&path, &settings).unwrap();
-    let (mut acknowledged, mut published, mut checked) = (0, Vec::new(), 0);
+    let mut acknowledged = 0;
+    let mut published = Vec::new();
+    let mut checked = 0;
     for run in 0..kills {
         // From the first operation on to several transactions later.
         let operations = usize::try_from(1 + run * 37 % 150).unwrap();

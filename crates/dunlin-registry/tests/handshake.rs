@@ -71,7 +71,8 @@ async fn a_proof_that_is_sent_along_needs_no_network() {
     let (site, holder) = site_with_did().await;
     let operator = Operator::new();
     let client = registry_client(&site.place, &site.url(), site.connector());
-    let (key, document) = (holder.key(0), holder.state().document());
+    let key = holder.key(0);
+    let document = holder.state().document();
     let public = PublicKey::from_spki(key.public_key()).unwrap();
     let stapler = Arc::new(Stapler::new(client, document.id().clone(), public));
     stapler.refresh().await.unwrap();
@@ -92,7 +93,8 @@ async fn a_proof_that_is_sent_along_needs_no_network() {
 #[tokio::test]
 async fn a_document_is_looked_up_once() {
     let (site, holder) = site_with_did().await;
-    let (operator, document) = (Operator::new(), holder.state().document());
+    let operator = Operator::new();
+    let document = holder.state().document();
     let client = registry_client(&site.place, &site.url(), site.connector());
     let hub = Hub::asking(&operator, &client);
     let own = || operator.shown(document, holder.key(0), None);
@@ -129,7 +131,8 @@ async fn a_slow_registry_holds_up_no_other() {
 #[tokio::test]
 async fn an_unreachable_registry_refuses_the_peer_and_is_named() {
     let (site, holder) = site_with_did().await;
-    let (operator, document) = (Operator::new(), holder.state().document());
+    let operator = Operator::new();
+    let document = holder.state().document();
     let url = closed().await;
     let hub = Hub::asking(&operator, &registry_client(&site.place, &url, site.connector()));
     let address = url.trim_start_matches("https://");
@@ -147,7 +150,8 @@ async fn an_unreachable_registry_refuses_the_peer_and_is_named() {
 /// at the same endpoint.
 async fn a_silent_registry_delays_one_handshake_alone(over_udp: bool) {
     let (site, holder) = site_with_did().await;
-    let (operator, mut other) = (Operator::new(), site.place.holder(2));
+    let operator = Operator::new();
+    let mut other = site.place.holder(2);
     site.place.submit(&site.registry, vec![other.next()]);
     let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = format!("localhost:{}", silent.local_addr().unwrap().port());
@@ -157,10 +161,7 @@ async fn a_silent_registry_delays_one_handshake_alone(over_udp: bool) {
     let hub = Hub::asking(&operator, &client);
     let endpoint = DtlsEndpoint::bind("127.0.0.1:0".parse().unwrap()).await.unwrap();
     endpoint.set_server(Some(hub.config.clone()));
-    let meet = async |own| match over_udp {
-        true => hub.meet_at(&endpoint, own).await,
-        false => hub.meet(own).await,
-    };
+    let meet = async |own| if over_udp { hub.meet_at(&endpoint, own).await } else { hub.meet(own).await };
     let mut waiting = pin!(meet(operator.shown(holder.state().document(), holder.key(0), None)));
     let _asked = tokio::select! {
         ended = &mut waiting => panic!("{ended:?}"),
@@ -194,7 +195,8 @@ async fn a_silent_registry_delays_one_handshake_alone_over_udp() {
 #[tokio::test]
 async fn false_proofs_are_refused() {
     let (site, mut holder) = site_with_did().await;
-    let (operator, old) = (Operator::new(), holder.state().document().clone());
+    let operator = Operator::new();
+    let old = holder.state().document().clone();
     let before = staple(&site, old.id());
     let mut other = site.place.holder(2);
     site.place.submit(&site.registry, vec![other.next()]);
@@ -230,7 +232,8 @@ async fn false_proofs_are_refused() {
 #[tokio::test]
 async fn a_stale_proof_is_refused_or_replaced_by_a_look_up() {
     let (site, holder) = site_with_did().await;
-    let (operator, document) = (Operator::new(), holder.state().document());
+    let operator = Operator::new();
+    let document = holder.state().document();
     // The same history, signed a day ago.
     let late = Place::new();
     late.clock.store(now_s() - DEFAULT_CHECKPOINT_AGE - 10, Ordering::Relaxed);
@@ -252,7 +255,8 @@ async fn a_stale_proof_is_refused_or_replaced_by_a_look_up() {
 #[tokio::test]
 async fn a_rotated_key_and_a_deactivated_did_are_noticed() {
     let (site, mut holder) = site_with_did().await;
-    let (operator, old) = (Operator::new(), holder.state().document().clone());
+    let operator = Operator::new();
+    let old = holder.state().document().clone();
     let old_key = holder.key(0);
     let client = registry_client(&site.place, &site.url(), site.connector());
     let hub = Hub::asking(&operator, &client);
@@ -260,7 +264,8 @@ async fn a_rotated_key_and_a_deactivated_did_are_noticed() {
     hub.accepts(operator.shown(&old, old_key.clone(), None)).await;
 
     site.place.submit(&site.registry, vec![holder.next()]);
-    let (new, new_key) = (holder.state().document().clone(), holder.key(1));
+    let new = holder.state().document().clone();
+    let new_key = holder.key(1);
     let proof = fixed(&staple(&site, old.id()));
     let peer = hub.accepts(operator.shown(&new, new_key.clone(), proof.clone())).await;
     assert_eq!(peer.sequence, 1);
@@ -341,12 +346,14 @@ async fn stale_and_forged_proofs_of_bare_dids_are_refused() {
 #[tokio::test]
 async fn a_rotated_and_a_deactivated_bare_did_are_noticed() {
     let (site, mut holder) = site_with_did().await;
-    let (old, old_key) = (holder.state().document().clone(), holder.key(0));
+    let old = holder.state().document().clone();
+    let old_key = holder.key(0);
     let client = || registry_client(&site.place, &site.url(), site.connector());
     let hub = Hub::of_dids(&[old.id()], &client());
     hub.accepts(bare(&old, old_key.clone(), None)).await;
     site.place.submit(&site.registry, vec![holder.next()]);
-    let (new, new_key) = (holder.state().document().clone(), holder.key(1));
+    let new = holder.state().document().clone();
+    let new_key = holder.key(1);
     let proof = fixed(&staple(&site, old.id()));
     assert_eq!(hub.accepts(bare(&new, new_key.clone(), proof)).await.sequence, 1);
     hub.refuses(bare(&old, old_key.clone(), None), Alert::DECRYPT_ERROR, "").await;
@@ -387,8 +394,8 @@ async fn an_issuer_that_has_rotated_its_key_is_noticed() {
 
 #[tokio::test]
 async fn documents_of_did_web_come_over_https() {
-    let (operator, key) =
-        (Operator::new(), KeyPair::generate(KeyType::P256).unwrap().signing_key(&provider()).unwrap());
+    let operator = Operator::new();
+    let key = KeyPair::generate(KeyType::P256).unwrap().signing_key(&provider()).unwrap();
     let text = Arc::new(std::sync::RwLock::new(String::new()));
     let served = Arc::clone(&text);
     let node = Node::new(move |path| match path {
@@ -401,7 +408,8 @@ async fn documents_of_did_web_come_over_https() {
         let did = web::create("localhost", node.port, path).unwrap();
         DidDocument::of_key(&did, "key-1", &public).unwrap()
     };
-    let (document, missing) = (of(&[]), of(&["elsewhere"]));
+    let document = of(&[]);
+    let missing = of(&["elsewhere"]);
     *text.write().unwrap() = document.canonical().to_owned();
     let hub = Hub::of_web(&operator, node.connector.clone());
     let peer = hub.accepts(operator.shown(&document, key.clone(), None)).await;
@@ -431,7 +439,8 @@ async fn issuer_and_holder_are_looked_up_in_one_handshake() {
         let did = web::create("localhost", node.port, &[name]).unwrap();
         DidDocument::of_key(&did, "key-1", &PublicKey::from_spki(key.public_key()).unwrap()).unwrap()
     };
-    let (of_issuer, of_holder) = (of("issuer", &issuer), of("holder", &holder));
+    let of_issuer = of("issuer", &issuer);
+    let of_holder = of("holder", &holder);
     let operator = Operator { key: issuer, document: of_issuer.clone() };
     let own = || operator.shown(&of_holder, holder.clone(), None);
     let hub = || {
@@ -484,7 +493,8 @@ async fn look_ups_of_one_did_are_shared() {
     let look_ups = LookUps::new(Vec::new(), Some(web));
     let did = web::create("localhost", node.port, &[]).unwrap();
     let all = (0..200).map(|_| {
-        let (look_ups, did) = (look_ups.clone(), did.clone());
+        let look_ups = look_ups.clone();
+        let did = did.clone();
         tokio::spawn(async move { look_ups.look_up(&did).await })
     });
     for one in all.collect::<Vec<_>>() {
@@ -503,7 +513,8 @@ async fn look_ups_of_one_did_are_shared() {
 #[tokio::test]
 async fn a_second_history_is_refused() {
     let (site, holder) = site_with_did().await;
-    let (operator, first) = (Operator::new(), site.registry.snapshot());
+    let operator = Operator::new();
+    let first = site.registry.snapshot();
     let place = &site.place;
     Registry::create(&place.path("second"), &place.settings()).unwrap();
     let second = Registry::open(&place.path("second"), &place.settings()).unwrap();
@@ -521,11 +532,15 @@ async fn a_second_history_is_refused() {
     for (dids, why) in [(0..0, why), (0..1, "it may show others another history")] {
         place.submit(&second, dids.map(|number| place.holder(100 + number).next()).collect());
         let size = second.snapshot().size();
-        let (proof, hashes) = (in_second().write().unwrap(), second.consistency(2, size).unwrap());
+        let proof = in_second().write().unwrap();
+        let hashes = second.consistency(2, size).unwrap();
         let hashes: Vec<_> = hashes.iter().map(|hash| Base64::encode_string(hash)).collect();
-        let node = Node::new(move |path| match path.starts_with("/consistency") {
-            true => (200, json!({"hashes": hashes}).to_string().into_bytes()),
-            false => (200, proof.clone()),
+        let node = Node::new(move |path| {
+            if path.starts_with("/consistency") {
+                (200, json!({"hashes": hashes}).to_string().into_bytes())
+            } else {
+                (200, proof.clone())
+            }
         })
         .await;
         let client = registry_client(place, &node.url(), node.connector.clone());
@@ -693,7 +708,8 @@ async fn a_thawed_peer_is_asked_about_in_the_background() {
             tokio::task::yield_now().await;
         }
     };
-    let (mut first, mut second) = (Negotiated::default(), Negotiated::default());
+    let mut first = Negotiated::default();
+    let mut second = Negotiated::default();
     (first.peer, second.peer_certified) = (Some(peer.clone()), Some(Box::new(peer.clone())));
     tokio::select! {
         () = answers.ended(&first) => panic!("the DID has not ended"),

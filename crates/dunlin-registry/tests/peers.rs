@@ -39,7 +39,8 @@ fn checked(registry: &Registry, url: &str, more: &[&str]) -> Output {
 #[test]
 fn go_and_tessera_accept_the_exported_log_and_notice_a_changed_byte() {
     let place = Place::new();
-    let (registry, directory) = (place.open().unwrap(), place.path("export"));
+    let registry = place.open().unwrap();
+    let directory = place.path("export");
     let url = format!("file://{}", directory.display());
     // One more than a full tile, and several partial tiles.
     for dids in [0..1, 1..256, 256..600] {

@@ -30,7 +30,8 @@ fn trust(registry: &Registry) -> RegistryTrust {
 #[test]
 fn a_did_is_created_updated_deactivated_and_proven_at_each_step() {
     let place = Place::new();
-    let (registry, mut holder) = (place.open().unwrap(), place.holder(1));
+    let registry = place.open().unwrap();
+    let mut holder = place.holder(1);
     let mut newest = registry.snapshot();
     for sequence in 0..3 {
         assert_eq!(registry.submit(holder.next()), Ok(Receipt { number: 2 * sequence }));
@@ -70,7 +71,8 @@ fn the_absence_of_a_did_is_proven() {
 #[test]
 fn invalid_operations_are_refused_and_leave_nothing() {
     let place = Place::new();
-    let (registry, mut holder) = (place.open().unwrap(), place.holder(1));
+    let registry = place.open().unwrap();
+    let mut holder = place.holder(1);
     let create = holder.next();
     let update = holder.next();
     let later = holder.next();
@@ -98,8 +100,10 @@ fn invalid_operations_are_refused_and_leave_nothing() {
 #[test]
 fn a_repeated_operation_is_acknowledged_again() {
     let place = Place::new();
-    let (registry, mut holder) = (place.open().unwrap(), place.holder(1));
-    let (create, update) = (holder.next(), holder.next());
+    let registry = place.open().unwrap();
+    let mut holder = place.holder(1);
+    let create = holder.next();
+    let update = holder.next();
     place.submit(&registry, vec![place.holder(2).next(), create.clone()]);
     let first = registry.submit(create.clone()).unwrap();
     assert_eq!((registry.submit(create), registry.snapshot().size()), (Ok(first), 4));
@@ -113,7 +117,8 @@ fn a_repeated_operation_is_acknowledged_again() {
 /// no client gets it for other bytes.
 #[test]
 fn an_operation_with_another_signature_is_not_acknowledged() {
-    let (place, provider) = (Place::new(), dunlin_awslc::provider());
+    let place = Place::new();
+    let provider = dunlin_awslc::provider();
     let registry = place.open().unwrap();
     let [own, next, recovery] = [(); 3].map(|()| KeyPair::generate(KeyType::P256).unwrap());
     let public = |pair: &KeyPair| PublicKey::from_spki(pair.public_key()).unwrap();
@@ -150,7 +155,8 @@ fn waiting_operations_share_a_transaction() {
     let release = stop_the_writer(&registry, place.holder(0).next());
     let (answer, answered) = channel();
     for number in 1..20 {
-        let (inner, answer) = (Arc::clone(&registry), answer.clone());
+        let inner = Arc::clone(&registry);
+        let answer = answer.clone();
         let then = move |result: Result<Receipt, RegistryError>| {
             let size = inner.snapshot().size();
             // The writer must not be the last that has the registry.
@@ -170,7 +176,8 @@ fn waiting_operations_share_a_transaction() {
 #[test]
 fn a_full_queue_refuses_instead_of_waiting() {
     let place = Place::new();
-    let (registry, mut holder) = (place.open().unwrap(), place.holder(0));
+    let registry = place.open().unwrap();
+    let mut holder = place.holder(0);
     registry.submit(holder.next()).unwrap();
     let creation = place.holder(1).next();
     let release = stop_the_writer(&registry, creation.clone());
@@ -301,8 +308,8 @@ fn the_checkpoint_stays_fresh_and_its_time_never_goes_back() {
         let [_, witness] = registry.keys();
         snapshot.checkpoint().note().signed_by(&place.provider, witness).unwrap()
     };
-    let (mut holder, unknown) =
-        (place.holder(1), Registry::open(&place.path("registry"), &place.settings()).unwrap());
+    let mut holder = place.holder(1);
+    let unknown = Registry::open(&place.path("registry"), &place.settings()).unwrap();
     unknown.submit(holder.next()).unwrap();
     assert_eq!(times(&unknown), Signed::At(NOW));
     drop(unknown);
@@ -333,7 +340,9 @@ fn the_checkpoint_stays_fresh_and_its_time_never_goes_back() {
 #[test]
 fn a_damaged_state_holds_up_no_other_did() {
     let place = Place::new();
-    let (registry, mut damaged, mut other) = (place.open().unwrap(), place.holder(1), place.holder(2));
+    let registry = place.open().unwrap();
+    let mut damaged = place.holder(1);
+    let mut other = place.holder(2);
     registry.submit(damaged.next()).unwrap();
     let database = Connection::open(place.path("registry")).unwrap();
     database.execute_batch("UPDATE document SET text = x'7b'").unwrap();
@@ -359,7 +368,8 @@ fn a_number_that_nobody_could_read_again_does_not_enter_the_log() {
 #[test]
 fn a_failed_transaction_leaves_nothing_and_the_registry_goes_on() {
     let place = Place::new();
-    let (registry, mut holder) = (place.open().unwrap(), place.holder(1));
+    let registry = place.open().unwrap();
+    let mut holder = place.holder(1);
     registry.submit(holder.next()).unwrap();
     let before = registry.snapshot();
     let other = Connection::open(place.path("registry")).unwrap();
@@ -388,11 +398,13 @@ fn tiles_and_entries_make_the_tree_of_the_checkpoint() {
         tile.map(|bytes| bytes.as_chunks::<32>().0.to_vec())
     };
 
-    let (mut tree, mut roots) = (Tree::default(), 0);
+    let mut tree = Tree::default();
+    let mut roots = 0;
     let full = u64::from(TILE_WIDTH);
     for (number, width) in [(0, TILE_WIDTH), (1, TILE_WIDTH), (2, width)] {
         let bundle = registry.tile(&Tile::new(TileKind::Entries, number, width).unwrap()).unwrap().unwrap();
-        let (mut rest, mut leaves) = (bundle.as_slice(), Vec::new());
+        let mut rest = bundle.as_slice();
+        let mut leaves = Vec::new();
         while let Some((length, after)) = rest.split_first_chunk() {
             let (entry, after) = after.split_at(u16::from_be_bytes(*length).into());
             leaves.push(hasher.leaf(entry));
@@ -471,7 +483,8 @@ fn the_last_entry_is_the_root_of_the_state_map() {
 #[test]
 fn an_older_map_under_a_newer_checkpoint_is_refused() {
     let place = Place::new();
-    let (registry, mut holder) = (place.open().unwrap(), place.holder(1));
+    let registry = place.open().unwrap();
+    let mut holder = place.holder(1);
     registry.submit(holder.next()).unwrap();
     let did = holder.state().did().clone();
     let old = registry.resolve(&did).unwrap().staple().unwrap();

@@ -80,7 +80,8 @@ async fn submits_at_one_and_resolves_at_another(net: &Net, holder: &mut Holder) 
     // unauthorised key.
     assert_eq!(submitted(&client, &operation).await.number, 0);
     let mut other = holder.clone();
-    let (second, third) = (other.next(), other.next());
+    let second = other.next();
+    let third = other.next();
     let refused = net.client(0..4).submit(&third).await.unwrap_err();
     let ClientError::Nodes(each) = &refused else { panic!("{refused}") };
     assert!(
@@ -89,7 +90,8 @@ async fn submits_at_one_and_resolves_at_another(net: &Net, holder: &mut Holder) 
     );
     assert_eq!(each.len(), 4);
     // The same update at two nodes at once is one entry of the log.
-    let (first_client, second_client) = (net.client([0]), net.client([1]));
+    let first_client = net.client([0]);
+    let second_client = net.client([1]);
     let (first, second) = tokio::join!(submitted(&first_client, &second), submitted(&second_client, &second));
     assert_eq!((first.number, second.number), (2, 2));
     holder.next();
@@ -165,7 +167,8 @@ async fn two_signatures_stop_no_node(net: &Net) {
     let signer = own.signing_key(&provider).unwrap();
     let [first, second] = [(); 2].map(|()| Operation::create(&provider, &*signer, &document).unwrap());
     assert_ne!(first.canonical(), second.canonical());
-    let (first_client, second_client) = (net.client([0]), net.client([1]));
+    let first_client = net.client([0]);
+    let second_client = net.client([1]);
     let both = tokio::join!(first_client.submit(&first), second_client.submit(&second));
     assert!(both.0.is_err() || both.1.is_err());
     for number in 0..4 {

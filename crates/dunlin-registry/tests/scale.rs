@@ -89,7 +89,8 @@ fn grow(registry: &Registry, from: u64, to: u64) {
                 let (provider, (answer, answered)) = (provider(), channel::<bool>());
                 let step = usize::try_from(threads).unwrap();
                 for (sent, number) in (first..to).step_by(step).enumerate() {
-                    let (operation, answer) = (creation(&provider, number), answer.clone());
+                    let operation = creation(&provider, number);
+                    let answer = answer.clone();
                     if sent >= AHEAD {
                         assert!(answered.recv().unwrap());
                     }
@@ -105,7 +106,8 @@ fn grow(registry: &Registry, from: u64, to: u64) {
 
 /// The DIDs with some numbers below `size`, spread over all.
 fn sample(size: u64) -> Vec<Did> {
-    let (provider, count) = (provider(), SAMPLES.min(size));
+    let provider = provider();
+    let count = SAMPLES.min(size);
     (0..count).map(|place| creation(&provider, place * size / count).did().clone()).collect()
 }
 
@@ -136,7 +138,8 @@ fn mean(values: &[usize]) -> usize {
 
 /// Grows a registry, and says what a DID costs at each size.
 fn growth(directory: &Path, dids: u64) {
-    let (path, settings) = (directory.join("growth"), settings());
+    let path = directory.join("growth");
+    let settings = settings();
     let provider = &settings.provider;
     Registry::create(&path, &settings).unwrap();
     println!(
@@ -157,7 +160,10 @@ fn growth(directory: &Path, dids: u64) {
         let opened = begin.elapsed();
         let [log, witness] = registry.keys().clone();
         let trust = RegistryTrust::new(log.clone(), vec![witness]).unwrap();
-        let (mut proofs, mut staples, mut resolved, mut verified) = (vec![], vec![], vec![], vec![]);
+        let mut proofs = vec![];
+        let mut staples = vec![];
+        let mut resolved = vec![];
+        let mut verified = vec![];
         for did in sample(size) {
             let begin = Instant::now();
             let staple = registry.resolve(&did).unwrap().staple().unwrap();
@@ -170,7 +176,8 @@ fn growth(directory: &Path, dids: u64) {
             proofs.push(staple.proof.len());
             staples.push(bytes.len());
         }
-        let (snapshot, hasher) = (registry.snapshot(), Hasher(provider.sha256));
+        let snapshot = registry.snapshot();
+        let hasher = Hasher(provider.sha256);
         let absent: Vec<_> = (0..SAMPLES)
             .map(|number| {
                 let key = Sha256Hash::of(provider, &number.to_be_bytes()).unwrap();
@@ -294,8 +301,10 @@ fn load(
     check: impl Fn(usize, &[u8]) + Send + Sync + 'static,
 ) {
     let runtime = tokio::runtime::Runtime::new().unwrap();
-    let (next, times) = (Arc::new(AtomicUsize::new(0)), Arc::new(Mutex::new(Vec::new())));
-    let (request, check) = (Arc::new(request), Arc::new(check));
+    let next = Arc::new(AtomicUsize::new(0));
+    let times = Arc::new(Mutex::new(Vec::new()));
+    let request = Arc::new(request);
+    let check = Arc::new(check);
     let took = runtime.block_on(async {
         let mut connections = Vec::new();
         for _ in 0..CONNECTIONS {
@@ -304,8 +313,10 @@ fn load(
         let begin = Instant::now();
         let mut tasks = tokio::task::JoinSet::new();
         for mut connection in connections {
-            let (next, times) = (Arc::clone(&next), Arc::clone(&times));
-            let (request, check) = (Arc::clone(&request), Arc::clone(&check));
+            let next = Arc::clone(&next);
+            let times = Arc::clone(&times);
+            let request = Arc::clone(&request);
+            let check = Arc::clone(&check);
             tasks.spawn(async move {
                 let mut own = Vec::new();
                 loop {
@@ -345,7 +356,8 @@ fn get(path: &str) -> Request<Full<Bytes>> {
 
 /// Submits operations to a server with many DIDs, and resolves DIDs.
 fn over_https(directory: &Path, dids: u64, requests: u64) {
-    let (path, settings) = (directory.join("served"), settings());
+    let path = directory.join("served");
+    let settings = settings();
     Registry::create(&path, &settings).unwrap();
     let (trust, known) = {
         let registry = Registry::open(&path, &settings).unwrap();
@@ -371,7 +383,8 @@ fn over_https(directory: &Path, dids: u64, requests: u64) {
         let answer: Value = serde_json::from_slice(answer).unwrap();
         assert!(answer["number"].is_u64() && answer["checkpoint"].is_string());
     });
-    let (paths, asked) = (known.clone(), known.len());
+    let paths = known.clone();
+    let asked = known.len();
     let resolve = move |place: usize| get(&format!("/dids/{}", paths[place % asked]));
     let checks = (known.clone(), trust.clone(), Arc::clone(&provider));
     load(&served, "resolutions", 10 * count, resolve, move |place, answer| {
@@ -381,7 +394,8 @@ fn over_https(directory: &Path, dids: u64, requests: u64) {
         let note = answer["checkpoint"].as_str().unwrap().as_bytes();
         let fresh = trust.verify(provider, note, None, now_s()).unwrap();
         let proof = Base64::decode_vec(answer["proof"].as_str().unwrap()).unwrap();
-        let (hasher, stated) = (Hasher(provider.sha256), fresh.checkpoint.checkpoint());
+        let hasher = Hasher(provider.sha256);
+        let stated = fresh.checkpoint.checkpoint();
         let document = dunlin_identity::encoding::json::canonical(&answer["document"]).unwrap();
         let document = Sha256Hash::of(provider, document.as_bytes()).unwrap();
         let key = map_key(provider, did).unwrap();

@@ -25,7 +25,8 @@ use site::Site;
 #[tokio::test]
 async fn a_did_is_submitted_resolved_and_proven() {
     let site = Site::new(Limits::default()).await;
-    let (mut client, mut holder) = (site.client().await, site.place.holder(1));
+    let mut client = site.client().await;
+    let mut holder = site.place.holder(1);
     let create = holder.next().canonical().unwrap();
     for _ in 0..2 {
         let answer = client.post(create.clone()).await;
@@ -58,7 +59,8 @@ async fn a_did_is_submitted_resolved_and_proven() {
 #[tokio::test]
 async fn the_absence_of_a_did_is_proven() {
     let site = Site::new(Limits::default()).await;
-    let (mut client, mut holder) = (site.client().await, site.place.holder(1));
+    let mut client = site.client().await;
+    let mut holder = site.place.holder(1);
     client.post(site.place.holder(2).next().canonical().unwrap()).await;
     holder.next();
     let did = holder.state().did();
@@ -68,7 +70,8 @@ async fn the_absence_of_a_did_is_proven() {
     assert_eq!((&answer["state"], &answer["document"]), (&Value::Null, &Value::Null));
     let proof = Base64::decode_vec(answer["proof"].as_str().unwrap()).unwrap();
     let checkpoint = SignedCheckpoint::read(answer["checkpoint"].as_str().unwrap().as_bytes()).unwrap();
-    let (key, hasher) = (map_key(&site.place.provider, did).unwrap(), Hasher(site.place.provider.sha256));
+    let key = map_key(&site.place.provider, did).unwrap();
+    let hasher = Hasher(site.place.provider.sha256);
     let absent = StateProof::read(&proof).unwrap().verify_absence(hasher, &key, checkpoint.checkpoint());
     assert_eq!(absent, Ok(()));
     assert_eq!(client.get(&format!("/dids/{did}/staple")).await.status, 404);
@@ -78,7 +81,8 @@ async fn the_absence_of_a_did_is_proven() {
 #[tokio::test]
 async fn refusals_say_why() {
     let site = Site::new(Limits::default()).await;
-    let (mut client, mut holder) = (site.client().await, site.place.holder(1));
+    let mut client = site.client().await;
+    let mut holder = site.place.holder(1);
     let create = holder.next().canonical().unwrap();
     client.post(create.clone()).await;
     holder.next();
@@ -127,7 +131,8 @@ async fn a_host_that_submits_too_much_must_wait() {
 #[tokio::test]
 async fn a_full_registry_has_room_for_one_update_and_the_end_of_each_did() {
     let site = Site::new(Limits { database: 1, ..Limits::default() }).await;
-    let (mut client, mut holder) = (site.client().await, site.place.holder(1));
+    let mut client = site.client().await;
+    let mut holder = site.place.holder(1);
     site.registry.submit(holder.next()).unwrap();
     let refused = client.post(site.place.holder(2).next().canonical().unwrap()).await;
     assert_eq!((refused.status.as_u16(), refused.header("retry-after")), (503, "3600"));
@@ -181,7 +186,8 @@ async fn creations_leave_the_room_of_other_dids() {
 #[tokio::test]
 async fn a_did_has_a_rate_of_its_own() {
     let site = Site::new(Limits { all_writes_per_minute: 1, ..Limits::default() }).await;
-    let (mut client, mut holder) = (site.client().await, site.place.holder(1));
+    let mut client = site.client().await;
+    let mut holder = site.place.holder(1);
     site.registry.submit(holder.next()).unwrap();
     assert_eq!(client.post(site.place.holder(2).next().canonical().unwrap()).await.status, 200);
     assert_eq!(client.post(site.place.holder(3).next().canonical().unwrap()).await.status, 429);
@@ -206,7 +212,8 @@ async fn a_did_has_a_rate_of_its_own() {
 async fn creations_can_demand_admission() {
     let place = Place::new();
     let [mut admitted, mut other] = [1, 2].map(|number| place.holder(number));
-    let (create, refused) = (admitted.next(), other.next());
+    let create = admitted.next();
+    let refused = other.next();
     let registry = place.open().unwrap();
     registry.submit(refused.clone()).unwrap();
     let did = create.did().clone();
@@ -229,7 +236,8 @@ async fn all_hosts_together_must_wait_if_they_append_too_much() {
     let site = Site::new(Limits { all_writes_per_minute: 1, ..Limits::default() }).await;
     let mut client = site.client().await;
     let [mut first, mut second] = [1, 2].map(|number| site.place.holder(number));
-    let (create, other) = (first.next(), second.next());
+    let create = first.next();
+    let other = second.next();
     let early = second.next();
     for (body, status) in [("nonsense".to_owned(), 400), (early.canonical().unwrap(), 409)] {
         assert_eq!(client.post(body).await.status, status);
@@ -290,7 +298,8 @@ async fn a_server_ends_when_its_registry_no_longer_writes() {
 async fn the_log_is_served_with_proofs() {
     let site = Site::new(Limits::default()).await;
     site.place.submit(&site.registry, (0..300).map(|number| site.place.holder(number).next()).collect());
-    let (mut client, size) = (site.client().await, site.registry.snapshot().size());
+    let mut client = site.client().await;
+    let size = site.registry.snapshot().size();
     let answer = client.get("/checkpoint").await;
     assert_eq!(answer.body, site.registry.snapshot().text().as_bytes());
     assert_eq!(answer.header("content-type"), "text/plain; charset=utf-8");
@@ -331,7 +340,8 @@ async fn the_log_is_served_with_proofs() {
 #[tokio::test]
 async fn every_path_of_the_description_answers_as_described() {
     let site = Site::new(Limits::default()).await;
-    let (mut client, mut holder) = (site.client().await, site.place.holder(1));
+    let mut client = site.client().await;
+    let mut holder = site.place.holder(1);
     for sequence in 0..2 {
         assert_eq!(client.post(holder.next().canonical().unwrap()).await.json()["number"], 2 * sequence);
     }
@@ -367,7 +377,8 @@ async fn every_path_of_the_description_answers_as_described() {
 #[tokio::test]
 async fn the_page_shows_the_log_and_runs_nothing() {
     let site = Site::new(Limits::default()).await;
-    let (mut client, mut holder) = (site.client().await, site.place.holder(1));
+    let mut client = site.client().await;
+    let mut holder = site.place.holder(1);
     client.post(holder.next().canonical().unwrap()).await;
     let answer = client.get("/").await;
     let text = String::from_utf8(answer.body.clone()).unwrap();
@@ -388,7 +399,8 @@ const HOSTILE: &str =
 #[tokio::test]
 async fn the_page_of_a_did_shows_hostile_documents_as_text() {
     let site = Site::new(Limits::default()).await;
-    let (mut client, mut holder) = (site.client().await, site.place.holder(1));
+    let mut client = site.client().await;
+    let mut holder = site.place.holder(1);
     let operations =
         vec![holder.next(), holder.publish("alsoKnownAs", json!([HOSTILE])), holder.deactivate()];
     let did = holder.state().did().clone();
@@ -418,7 +430,8 @@ async fn the_page_of_a_did_shows_hostile_documents_as_text() {
 #[tokio::test]
 async fn the_history_of_a_did_comes_in_order_and_in_parts() {
     let site = Site::new(Limits::default()).await;
-    let (mut client, mut holder) = (site.client().await, site.place.holder(1));
+    let mut client = site.client().await;
+    let mut holder = site.place.holder(1);
     let stranger = site.place.holder(2).next();
     let mut operations: Vec<_> = (0..=MAX_HISTORY).map(|_| holder.next()).collect();
     let did = holder.state().did().clone();
@@ -427,7 +440,8 @@ async fn the_history_of_a_did_comes_in_order_and_in_parts() {
     operations.insert(1, stranger);
     site.place.submit(&site.registry, operations.clone());
     operations.remove(1);
-    let (mut path, mut found) = (format!("/dids/{did}/history"), vec![]);
+    let mut path = format!("/dids/{did}/history");
+    let mut found = vec![];
     for next in [json!(MAX_HISTORY), Value::Null] {
         let part = client.get(&path).await.json();
         assert_eq!((&part["did"], &part["next"]), (&json!(did.as_str()), &next));
@@ -501,7 +515,8 @@ async fn the_page_of_the_log_leads_to_older_operations() {
 #[tokio::test]
 async fn a_host_has_a_limited_number_of_connections() {
     let site = Site::new(Limits { connections_per_host: 2, ..Limits::default() }).await;
-    let (mut one, two) = (site.client().await, site.client().await);
+    let mut one = site.client().await;
+    let two = site.client().await;
     assert!(site.tls().await.is_err());
     assert_eq!(one.get("/checkpoint").await.status, 200);
     drop(two);

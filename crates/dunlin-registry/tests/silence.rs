@@ -30,7 +30,8 @@ const CHAIN: &str = "dunlin-test";
 
 /// Answers the RPC with a block that commits to a state. Replicas do not look at signatures.
 async fn node(socket: UnixListener, state: String) {
-    let (provider, time) = (provider(), "2026-01-01T00:00:00Z");
+    let provider = provider();
+    let time = "2026-01-01T00:00:00Z";
     let spki = key(&provider, [1, 2, 3]).public_key().to_vec();
     let validator = Base64::encode_string(spki.last_chunk::<32>().unwrap());
     let id = json!({"hash": state, "parts": {"total": 1, "hash": state}});
@@ -54,7 +55,8 @@ async fn node(socket: UnixListener, state: String) {
 
 async fn answer(stream: UnixStream, block: &Value, validators: &Value) {
     let mut stream = BufReader::new(stream);
-    let (mut length, mut line) = (0, String::new());
+    let mut length = 0;
+    let mut line = String::new();
     while stream.read_line(&mut line).await.unwrap() > 2 {
         if let Some(value) = line.to_lowercase().strip_prefix("content-length:") {
             length = value.trim().parse().unwrap();
@@ -112,15 +114,18 @@ async fn next(lines: &Receiver<String>) -> String {
 #[tokio::test(start_paused = true)]
 async fn a_replica_without_proofs_or_blocks_says_so_once() {
     let lines = log::lines(Level::WARN);
-    let (place, provider) = (tempfile::tempdir().unwrap(), provider());
-    let (path, chain) = (place.path().join("registry"), Chain::new(&provider, ORIGIN, CHAIN).unwrap());
+    let place = tempfile::tempdir().unwrap();
+    let provider = provider();
+    let path = place.path().join("registry");
+    let chain = Chain::new(&provider, ORIGIN, CHAIN).unwrap();
     Replica::create(&path, &provider, &chain).unwrap();
     let replica = Arc::new(Replica::open(&path, Arc::clone(&provider), chain).unwrap());
     let state = replica.shown().checkpoint().note().text().to_owned();
     let state = Sha256Hash::of(&provider, state.as_bytes()).unwrap();
     let state = state.as_bytes().iter().map(|byte| format!("{byte:02X}")).collect();
     let sockets = Sockets { application: place.path().join("app"), rpc: place.path().join("rpc") };
-    let (running, its_sockets) = (Arc::clone(&replica), sockets.clone());
+    let running = Arc::clone(&replica);
+    let its_sockets = sockets.clone();
     let running = tokio::spawn(async move { drop(running.run(&its_sockets).await) });
     sleep(Duration::from_secs(29)).await;
     assert_eq!(lines.try_iter().collect::<Vec<_>>(), [""; 0]);

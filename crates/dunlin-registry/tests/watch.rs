@@ -43,7 +43,8 @@ fn signers(place: &Place) -> [NoteSigner; 2] {
 }
 
 fn settings(place: &Place) -> WatchSettings {
-    let (provider, clock) = (place.provider.clone(), place.clock.clone());
+    let provider = place.provider.clone();
+    let clock = place.clock.clone();
     let [log, _] = signers(place).map(|signer| signer.key().clone());
     WatchSettings {
         key: key(&provider, [5, 5, 5]),
@@ -81,10 +82,12 @@ impl Running {
         }
         let source = Source::new(registry, trusted).unwrap();
         let watch = Arc::new(Watch::open(&path, &settings(place), source).unwrap());
-        let (tls, socket) = (Tls::new(), TcpListener::bind("127.0.0.1:0").await.unwrap());
+        let tls = Tls::new();
+        let socket = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("https://localhost:{}/", socket.local_addr().unwrap().port());
         let limits = Limits { writes_per_minute: u32::MAX, write_burst: u32::MAX, ..Limits::default() };
-        let (running, served) = (watch.clone(), watch);
+        let running = watch.clone();
+        let served = watch;
         let acceptor = tls.acceptor.clone();
         let serving = async move {
             serve_watch(served, socket, acceptor, limits, std::future::pending()).await.unwrap();
@@ -133,7 +136,8 @@ async fn cosigned(registry: &Registry, witness: &mut Witness) {
 #[tokio::test]
 async fn a_watch_cosigns_what_follows_and_goes_on_after_a_restart() {
     let site = watched().await;
-    let (place, registry) = (&site.place, &site.registry);
+    let place = &site.place;
+    let registry = &site.registry;
     let mut holder = place.holder(1);
     for (round, dids) in [2..3, 3..300, 300..310].into_iter().enumerate() {
         let running = Running::start(place, "watch", &site.url(), site.connector()).await;
@@ -179,7 +183,8 @@ struct Thief {
 impl Thief {
     /// Signs the tree of its entries, and returns the checkpoint and the tree.
     fn sign(&self, place: &Place) -> (SignedCheckpoint, Tree) {
-        let (hasher, entries) = (Hasher(place.provider.sha256), self.entries.lock().unwrap());
+        let hasher = Hasher(place.provider.sha256);
+        let entries = self.entries.lock().unwrap();
         let mut tree = Tree::default();
         entries.iter().for_each(|entry| tree.push(hasher, hasher.leaf(entry)));
         let size = tree.size();
@@ -245,7 +250,8 @@ async fn a_false_map_in_the_log_is_named_and_refused() {
     assert!(status == 200 && line.starts_with("\u{2014} watch.example/1 "), "{status}: {line}");
 
     // One more operation, and a map in which another DID has another document.
-    let (victim, hasher) = (&holders[7], Hasher(place.provider.sha256));
+    let victim = &holders[7];
+    let hasher = Hasher(place.provider.sha256);
     let operation = place.holder(90).next();
     let forged = victim.other_document();
     let did = victim.state().did().clone();
@@ -314,7 +320,8 @@ async fn a_false_map_in_the_log_is_named_and_refused() {
 async fn false_entries_of_every_kind_are_named() {
     let place = Place::new();
     let registry = place.open().unwrap();
-    let (mut holder, hasher) = (place.holder(1), Hasher(place.provider.sha256));
+    let mut holder = place.holder(1);
+    let hasher = Hasher(place.provider.sha256);
     registry.submit(holder.next()).unwrap();
     let honest = registry.entries(0, 2).unwrap();
     let did = holder.state().did().clone();
@@ -357,7 +364,8 @@ async fn false_entries_of_every_kind_are_named() {
 #[tokio::test]
 async fn other_histories_and_strangers_are_refused() {
     let site = watched().await;
-    let (place, registry) = (&site.place, &site.registry);
+    let place = &site.place;
+    let registry = &site.registry;
     place.submit(registry, (0..5).map(|number| place.holder(number).next()).collect());
     let running = Running::start(place, "watch", &site.url(), site.connector()).await;
     let mut client = running.client();
@@ -469,9 +477,12 @@ async fn a_log_that_is_shown_in_part_is_examined_once_in_a_while() {
     *thief.entries.lock().unwrap() = entries;
     let honest = thief.sign(&place).0;
     // How often the watch has asked for the checkpoint and for the first bundle, once the registry is false.
-    let (is_false, counts) = (Arc::new(AtomicBool::new(false)), Arc::new(Mutex::new([0, 0])));
+    let is_false = Arc::new(AtomicBool::new(false));
+    let counts = Arc::new(Mutex::new([0, 0]));
     let node = {
-        let (thief, is_false, counts) = (thief.clone(), is_false.clone(), counts.clone());
+        let thief = thief.clone();
+        let is_false = is_false.clone();
+        let counts = counts.clone();
         let first = format!("/{}", Tile::new(TileKind::Entries, 0, 256).unwrap());
         Node::new(move |path| {
             if !is_false.load(Ordering::Relaxed) {

@@ -120,7 +120,8 @@ async fn a_state_is_shown_when_the_witness_has_cosigned_it() {
             *last = holder.next();
         }
         place.submit(&registry, operations);
-        let (shown, size) = (registry.shown(), registry.snapshot().size());
+        let shown = registry.shown();
+        let size = registry.snapshot().size();
         assert!(shown.size() == begin);
         // Another client does not know what the witness has seen, and asks.
         if round == 2 {
@@ -191,8 +192,10 @@ async fn a_witness_refuses_a_second_map_for_one_size() {
     let registry = witnessed(&place, "registry", &witness);
     place.submit(&registry, (0..5).map(|number| place.holder(number).next()).collect());
     assert_eq!(ask_all(&registry, &mut [witness.client()]).await, Ok(true));
-    let (snapshot, hasher) = (registry.snapshot(), Hasher(place.provider.sha256));
-    let (size, map) = (snapshot.size(), snapshot.map().root(hasher));
+    let snapshot = registry.snapshot();
+    let hasher = Hasher(place.provider.sha256);
+    let size = snapshot.size();
+    let map = snapshot.map().root(hasher);
     let note = |map: &NodeHash| {
         let mut log = MerkleTree::default();
         let entries = registry.entries(0, size - 1).unwrap();

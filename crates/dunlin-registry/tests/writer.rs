@@ -15,7 +15,8 @@ use tracing::Level;
 async fn a_registry_that_cannot_write_says_why_and_whether_it_goes_on() {
     let errors = log::lines(Level::ERROR);
     // It signs its checkpoint again all the time, without operations.
-    let (place, refresh) = (Place::new(), Duration::from_millis(1));
+    let place = Place::new();
+    let refresh = Duration::from_millis(1);
     let registry =
         Registry::open(&place.path("registry"), &Settings { refresh, ..place.settings() }).unwrap();
     let database = Connection::open(place.path("registry")).unwrap();

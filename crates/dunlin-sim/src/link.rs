@@ -102,12 +102,11 @@ impl Link for Impaired {
         if lost {
             return vec![];
         }
-        let arrives = match reordered {
-            true => left + (delay + jitter) * 2,
-            false => {
-                self.last = self.last.max(left + delay + late);
-                self.last
-            }
+        let arrives = if reordered {
+            left + (delay + jitter) * 2
+        } else {
+            self.last = self.last.max(left + delay + late);
+            self.last
         };
         let mut arrivals = vec![(arrives - at, packet.clone())];
         if doubled {

@@ -144,10 +144,8 @@ impl Medium {
                 lorawan(data_rate, packet, &mut cost);
             }
             Self::NbIot { uplink } => {
-                let (block, rate) = match uplink {
-                    true => (NBIOT_UP, NBIOT_UP_RATE),
-                    false => (NBIOT_DOWN, NBIOT_DOWN_RATE),
-                };
+                let (block, rate) =
+                    if uplink { (NBIOT_UP, NBIOT_UP_RATE) } else { (NBIOT_DOWN, NBIOT_DOWN_RATE) };
                 let packet = payload + if headers == Headers::UDP { ROHC } else { ROHC + headers.transport };
                 for piece in pieces(packet, |_| block - NBIOT) {
                     cost.add(piece + NBIOT, at_rate(piece + NBIOT, rate));

@@ -125,7 +125,8 @@ impl<C: StreamEndpoint, S: StreamEndpoint> TcpPair<C, S> {
     /// Hands the packets of both hosts to the links.
     fn collect(&mut self) {
         let Self { client, server, sent, path, .. } = self;
-        let (after, now) = (path.clock, path.now());
+        let after = path.clock;
+        let now = path.now();
         client.work(after, now);
         server.work(after, now);
         let client = client.device.sent.drain(..).map(|packet| Sent { after, by: Side::Client, packet });
@@ -186,9 +187,12 @@ impl<E: StreamEndpoint> Host<E> {
         let mut device = Packets { mtu: options.mtu, received: VecDeque::new(), sent: Vec::new() };
         let mut interface =
             Interface::new(Config::new(HardwareAddress::Ip), &mut device, instant(Duration::ZERO));
-        let address = |host| match options.ipv6 {
-            true => IpAddress::v6(0xfd00, 0, 0, 0, 0, 0, 0, host),
-            false => IpAddress::v4(10, 0, 0, host as u8),
+        let address = |host| {
+            if options.ipv6 {
+                IpAddress::v6(0xfd00, 0, 0, 0, 0, 0, 0, host)
+            } else {
+                IpAddress::v4(10, 0, 0, host as u8)
+            }
         };
         let (own, peer) = match side {
             Side::Client => (address(1), address(2)),

@@ -35,7 +35,9 @@ pub struct TlsPeer<A> {
 impl<A: Application> TlsPeer<A> {
     /// Joins a connection and its application.
     pub fn new(connection: TlsConnection, application: A) -> Self {
-        let (waiting, reply, reported) = (Vec::new(), Reply::default(), (false, false));
+        let waiting = Vec::new();
+        let reply = Reply::default();
+        let reported = (false, false);
         Self { connection, application, waiting, reply, reported }
     }
 

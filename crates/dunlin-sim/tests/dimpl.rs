@@ -166,7 +166,8 @@ fn run_on_sockets<A: Endpoint, B: Endpoint>(
             Err(_) => endpoint.handle_timeout(now()),
         }
     }
-    let (at_a, at_b) = (a_socket.local_addr().unwrap(), b_socket.local_addr().unwrap());
+    let at_a = a_socket.local_addr().unwrap();
+    let at_b = b_socket.local_addr().unwrap();
     let end = now().monotonic + Duration::from_secs(30);
     while !done(a, b) {
         assert!(now().monotonic < end, "the endpoints are stuck");
@@ -194,7 +195,8 @@ fn an_endpoint_talks_with_dimpl_over_sockets_in_both_roles() {
         let mut peer = dimpl(side.peer(), |config| config);
         match side {
             Side::Client => {
-                let (config, to) = (Arc::new(configs.client.clone()), theirs.local_addr().unwrap());
+                let config = Arc::new(configs.client.clone());
+                let to = theirs.local_addr().unwrap();
                 endpoint.connect(&config, localhost(), to, now()).unwrap();
             }
             Side::Server => endpoint.set_server(Some(Arc::new(configs.server.clone()))),

@@ -156,7 +156,8 @@ fn resumes_by_ticket_and_by_session_id() {
 
 #[test]
 fn chooses_the_newest_common_version() {
-    let (new, old) = (ProtocolVersion::DTLS1_3, ProtocolVersion::DTLS1_2);
+    let new = ProtocolVersion::DTLS1_3;
+    let old = ProtocolVersion::DTLS1_2;
     let none = |profile: ProfileBuilder| profile;
     let profile = |side, change: fn(ProfileBuilder) -> ProfileBuilder| {
         change(common::profile(&awslc(), side, KeyType::P256)).build().unwrap()
@@ -289,8 +290,8 @@ fn connects_over_lossy_links() {
 fn uses_the_handshake_cache() {
     for mode in [CacheMode::Rfc7924, CacheMode::Bithac, CacheMode::Compact] {
         let mut configs = configs();
-        let (clients, servers) =
-            (Arc::new(MemoryClientCache::default()), Arc::new(MemoryServerCache::new(4)));
+        let clients = Arc::new(MemoryClientCache::default());
+        let servers = Arc::new(MemoryServerCache::new(4));
         configs.client = configs.client.with_handshake_cache(mode, clients, DEFAULT_MAX_AGE);
         configs.server = configs.server.with_handshake_cache(mode, servers, DEFAULT_MAX_AGE).unwrap();
         for is_cached in [false, true, true] {
@@ -355,7 +356,8 @@ fn plain(typ: u8, number: u16, body: &[u8]) -> Vec<u8> {
 fn forged_repetitions_repeat_little() {
     let configs = configs().cookies(true);
     // After the second ClientHello, the server hears only the attacker.
-    let (good, bad) = (Box::new(Delay(DELAY)), losing(|i| i > 1));
+    let good = Box::new(Delay(DELAY));
+    let bad = losing(|i| i > 1);
     let mut pair = Pair::with_links(configs.client(), configs.server(), configs.now, good, bad);
     pair.run_for(DELAY * 5).unwrap();
     let flight: usize = sent(&pair, Side::Server, 2).iter().map(|datagram| datagram.len()).sum();
@@ -375,7 +377,8 @@ fn forged_repetitions_repeat_little() {
 /// alerts that it has sent.
 fn demand_cookies(client: &mut DtlsConnection, cookie: &[u8]) -> (usize, Vec<Vec<u8>>) {
     let address = client.peer_address();
-    let (mut hellos, mut alerts) = (0, Vec::new());
+    let mut hellos = 0;
+    let mut alerts = Vec::new();
     for number in 0..100 {
         while let Some(sent) = client.poll_transmit(NOW) {
             match sent.datagram[0] {

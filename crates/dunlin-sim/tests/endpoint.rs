@@ -501,7 +501,8 @@ fn takes_only_protected_records_with_an_id_from_elsewhere() {
         net.run();
         let [served] = net.served()[..] else { panic!("one client") };
         let sent = datagram(&mut net, client(1), id, b"moved");
-        let (now, mut outcome) = (net.now, None);
+        let now = net.now;
+        let mut outcome = None;
         net.server().update(served, |connection| {
             // A fatal alert in the clear.
             connection.receive(now, client(2), &[21, 254, 253, 0, 0, 0, 0, 0, 0, 0, 9, 0, 2, 2, 40]).unwrap();

@@ -55,7 +55,8 @@ fn ended(net: &mut Net, n: usize) -> Option<Ended> {
 
 /// Removes the associations that have ended, as the caller of an endpoint does.
 fn sweep(net: &mut Net) {
-    let (now, server) = (net.now, net.server());
+    let now = net.now;
+    let server = net.server();
     let ids: Vec<AssociationId> = server.associations().collect();
     for id in ids {
         if server.association(id).unwrap().ended().is_some() {

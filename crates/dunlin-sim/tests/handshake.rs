@@ -54,7 +54,8 @@ fn authenticates_both_sides_by_ecdsa() {
 #[test]
 fn forgets_the_previous_ticket_once_finished_is_acknowledged() {
     let mut configs = Configs::ecdsa(&awslc());
-    let (clients, servers) = (Arc::new(MemoryClientCache::default()), Arc::new(MemoryServerCache::new(4)));
+    let clients = Arc::new(MemoryClientCache::default());
+    let servers = Arc::new(MemoryServerCache::new(4));
     configs.client = configs.client.with_handshake_cache(CacheMode::Compact, clients, DEFAULT_MAX_AGE);
     configs.server =
         configs.server.with_handshake_cache(CacheMode::Compact, servers, DEFAULT_MAX_AGE).unwrap();

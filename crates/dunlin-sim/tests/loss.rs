@@ -125,7 +125,8 @@ fn acknowledges_a_part_of_the_last_flight_under_handshake_keys() {
     let configs = Configs::ecdsa(&awslc()).mtu(300);
     let mut whole = configs.pair();
     connect(&mut whole);
-    let (flight, last) = (sent(&whole, Side::Server, 0).len() - 1, sent(&whole, Side::Client, 0).len() - 1);
+    let flight = sent(&whole, Side::Server, 0).len() - 1;
+    let last = sent(&whole, Side::Client, 0).len() - 1;
     let mut pair = pair(&configs, Box::new(Delay(DELAY)), losing(move |i| i == last));
     connect(&mut pair);
     let epochs: Vec<_> =

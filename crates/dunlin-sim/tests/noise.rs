@@ -176,7 +176,8 @@ fn replaces_keys_long_before_the_limit_of_forged_records() {
     connect(&mut pair);
     // Epoch 3, a number of 8 bits, no length.
     let forged = [0x23, 0].into_iter().chain([7; 16]).collect::<Vec<u8>>();
-    let (now, address) = (pair.now, pair.server_address);
+    let now = pair.now;
+    let address = pair.server_address;
     let half = 1 << 19;
     for _ in 1..half {
         pair.client.receive(now, address, &forged).unwrap();
@@ -227,14 +228,18 @@ fn discards_hellos_that_do_not_parse() {
         messages.flat_map(|(typ, n)| bodies.iter().map(move |body| hello(typ, n, body))).collect()
     };
     for (older, cookies) in [(false, false), (false, true), (true, false), (true, true)] {
-        let configs = Configs::with(&awslc(), |profile| match older {
-            true => profile.cipher_suites(vec![]).tls12_cipher_suites(TLS12_CIPHER_SUITES.to_vec()),
-            false => profile,
+        let configs = Configs::with(&awslc(), |profile| {
+            if older {
+                profile.cipher_suites(vec![]).tls12_cipher_suites(TLS12_CIPHER_SUITES.to_vec())
+            } else {
+                profile
+            }
         });
         // DTLS 1.2 has other messages in the clear, which are not told from forged ones.
-        let forged = match older {
-            true => forged(&[CLIENT_HELLO, SERVER_HELLO, HELLO_VERIFY_REQUEST]),
-            false => forged(&[CLIENT_HELLO, SERVER_HELLO, HELLO_VERIFY_REQUEST, 11, 20, 24]),
+        let forged = if older {
+            forged(&[CLIENT_HELLO, SERVER_HELLO, HELLO_VERIFY_REQUEST])
+        } else {
+            forged(&[CLIENT_HELLO, SERVER_HELLO, HELLO_VERIFY_REQUEST, 11, 20, 24])
         };
         let before = move |_: &[u8]| forged.clone();
         let mut pair = configs.cookies(cookies).pair_over(&around(before, nothing));

@@ -197,8 +197,8 @@ impl World {
             });
         }
         if let (Some(mode), Way::X509(_) | Way::RawKey) = (self.cache, self.way) {
-            let (clients, servers) =
-                (Arc::new(MemoryClientCache::default()), Arc::new(MemoryServerCache::new(4)));
+            let clients = Arc::new(MemoryClientCache::default());
+            let servers = Arc::new(MemoryServerCache::new(4));
             client = client.with_handshake_cache(mode, clients, DEFAULT_MAX_AGE);
             server = server.with_handshake_cache(mode, servers, DEFAULT_MAX_AGE).unwrap();
         }
@@ -208,7 +208,8 @@ impl World {
     /// A direction of the network: bad at first, then good.
     fn link(&self, seed: u64) -> Box<dyn Link> {
         let mut bad = Impaired::new(self.conditions, seed);
-        let (path_mtu, delay) = (self.path_mtu, self.conditions.delay);
+        let path_mtu = self.path_mtu;
+        let delay = self.conditions.delay;
         Box::new(move |at: Duration, packet: Vec<u8>| {
             let most = if at < BAD / 2 { path_mtu[0] } else { path_mtu[1] };
             match packet.len() > most {
@@ -244,9 +245,10 @@ fn run(seed: u64, give_up: Duration) -> Vec<Outcome> {
                 Some(Error::TimedOut) => true,
                 Some(error) => panic!("seed {seed}, connection {connection}: {error}, {world:?}"),
             };
-            let outcome = match failed(&pair.client) || failed(&pair.server) {
-                true => Outcome::GaveUp,
-                false => Outcome::Connected,
+            let outcome = if failed(&pair.client) || failed(&pair.server) {
+                Outcome::GaveUp
+            } else {
+                Outcome::Connected
             };
             if outcome == Outcome::Connected {
                 exchange(&mut pair, &mut random, &format!("seed {seed}, connection {connection}, {world:?}"));

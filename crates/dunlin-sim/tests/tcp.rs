@@ -112,7 +112,8 @@ fn small_and_large_packets_carry_the_same_payload() {
     let payload =
         |pair: &Pair<_, _>, header| pair.sent.iter().map(|s: &Sent| s.packet.len() - header).sum::<usize>();
     let syns = (60 - 52) * 2;
-    let (small, large) = (payload(&small, 52) - syns, payload(&large, 60));
+    let small = payload(&small, 52) - syns;
+    let large = payload(&large, 60);
     assert!(small.abs_diff(large) <= 40, "{small} {large}");
 }
 

@@ -87,14 +87,9 @@ pub(crate) fn is_own(found: &Metadata) -> bool {
 pub(crate) fn open_file(options: &mut OpenOptions, path: &Path) -> io::Result<File> {
     let flags = OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK;
     let file = options.custom_flags(flags.bits()).open(path);
-    let file = file.map_err(|error| match path.is_symlink() {
-        true => io::Error::other(FOREIGN_LINK),
-        false => error,
-    })?;
-    match file.metadata()?.is_file() {
-        true => Ok(file),
-        false => Err(io::Error::other(NO_FILE)),
-    }
+    let file =
+        file.map_err(|error| if path.is_symlink() { io::Error::other(FOREIGN_LINK) } else { error })?;
+    if file.metadata()?.is_file() { Ok(file) } else { Err(io::Error::other(NO_FILE)) }
 }
 
 /// Opens a regular file of this user that other users cannot write. Another user could replace the entries in
@@ -102,7 +97,8 @@ pub(crate) fn open_file(options: &mut OpenOptions, path: &Path) -> io::Result<Fi
 pub(crate) fn open_own(options: &mut OpenOptions, path: &Path) -> io::Result<File> {
     let file = open_file(options, path)?;
     let found = file.metadata()?;
-    let (owner, user) = (found.uid(), geteuid());
+    let owner = found.uid();
+    let user = geteuid();
     if !is_own(&found) {
         let why = format!(
             "it belongs to user {owner}, not to user {user} of this process: give each a store of its own"

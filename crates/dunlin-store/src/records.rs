@@ -116,9 +116,10 @@ impl RecordFile {
         };
         // As the file of a service, which an administrator checks.
         let is_foreign = geteuid().is_root() && !files::is_own(&path.symlink_metadata()?);
-        let mut file = match is_foreign {
-            true => files::open_file(OpenOptions::new().read(true), path)?,
-            false => files::open_own(OpenOptions::new().read(true).append(true), path)?,
+        let mut file = if is_foreign {
+            files::open_file(OpenOptions::new().read(true), path)?
+        } else {
+            files::open_own(OpenOptions::new().read(true).append(true), path)?
         };
         Ok(read_file(&mut file, len)?.0)
     }
@@ -255,9 +256,10 @@ fn read_file(file: &mut File, len: usize) -> io::Result<(Vec<Vec<u8>>, usize, us
 /// The records of a file, and where the last one ends; 0 for a file without a complete beginning.
 fn read(content: &[u8], len: usize) -> io::Result<(Vec<Vec<u8>>, usize)> {
     let Some((magic, entries)) = content.split_first_chunk() else {
-        return match MAGIC.starts_with(content) {
-            true => Ok((vec![], 0)),
-            false => Err(io::Error::other("not a file of records")),
+        return if MAGIC.starts_with(content) {
+            Ok((vec![], 0))
+        } else {
+            Err(io::Error::other("not a file of records"))
         };
     };
     if magic != MAGIC {

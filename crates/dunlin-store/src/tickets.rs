@@ -158,7 +158,8 @@ impl RotatingTickets {
         let mut key = Zeroizing::new(vec![0; self.aead.algorithm().key_len()]);
         self.provider.random.fill(&mut key)?;
         let key = self.aead.key(&key)?;
-        let (seals, bound) = (AtomicU64::new(0), RwLock::default());
+        let seals = AtomicU64::new(0);
+        let bound = RwLock::default();
         Ok(TicketKey { name, key, since: now.monotonic, seals, bound })
     }
 }

@@ -62,12 +62,11 @@ impl RememberedVerdicts {
     fn recall(&self, id: &[u8; 32], now_s: u64) -> Option<Box<Verified>> {
         let mut accepted = self.lock();
         let validity = accepted.get(id)?.validity;
-        match (validity.from_s()..=validity.until_s()).contains(&now_s) {
-            true => accepted.get(id).cloned(),
-            false => {
-                accepted.remove(id);
-                None
-            }
+        if (validity.from_s()..=validity.until_s()).contains(&now_s) {
+            accepted.get(id).cloned()
+        } else {
+            accepted.remove(id);
+            None
         }
     }
 }

@@ -157,7 +157,8 @@ fn a_new_client_evicts_only_a_few() {
     let _alone = ALONE.lock();
     let max_bytes = 300_000;
     let kinds = [KeyType::P256, KeyType::Rsa2048, KeyType::Ed25519].map(|typ| seen(typ).0);
-    let (mut random, mut tickets) = (88_172_645_463_325_252u64, vec![0u8; 30_000]);
+    let mut random = 88_172_645_463_325_252u64;
+    let mut tickets = vec![0u8; 30_000];
     let before = HEAP.allocated();
     let store = MemoryServerCache::new(MANY as usize).with_max_bytes(max_bytes);
     let mut put = |number: u32| {
@@ -434,8 +435,8 @@ fn a_client_evicts_in_order_of_use() {
     };
     for number in 0..20_000 {
         let kind = &kinds[draw(3) as usize];
-        let (name, port) =
-            (format!("{}.example", draw(60)), if draw(4) == 0 { 1 + draw(3) as u16 } else { 0 });
+        let name = format!("{}.example", draw(60));
+        let port = if draw(4) == 0 { 1 + draw(3) as u16 } else { 0 };
         let key = CacheKey { name, port, settings: *server_settings(kind) };
         let known = model.iter().position(|(other, _)| *other == key);
         if draw(2) == 0 {

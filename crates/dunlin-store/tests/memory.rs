@@ -133,7 +133,8 @@ fn client_forgets_one_ticket() {
 #[test]
 fn client_drops_stale_tickets() {
     let store = MemoryClientSessions::default();
-    let (late, early) = (tickets(1, after(HOUR / 2)).remove(0), tickets(1, NOW).remove(0));
+    let late = tickets(1, after(HOUR / 2)).remove(0);
+    let early = tickets(1, NOW).remove(0);
     store.put(key("a"), late.clone());
     store.put(key("a"), early);
     assert_eq!(taken(&store, "a", after(HOUR)).unwrap(), late.ticket(), "the other one lived for an hour");

@@ -35,8 +35,8 @@ fn parse(text: &str) -> Result<PskSet, PskError> {
 
 #[test]
 fn reads_key_files_as_editors_write_them() {
-    let (line, table) =
-        (format!("device:{KEY}\n"), format!("[[psk]]\nidentity = \"device\"\nkey = \"{KEY}\"\n"));
+    let line = format!("device:{KEY}\n");
+    let table = format!("[[psk]]\nidentity = \"device\"\nkey = \"{KEY}\"\n");
     for (text, format) in [(&line, Format::Psktool), (&table, Format::Toml)] {
         let parse = |file: &[u8]| {
             assert!(file.starts_with(&[0xff]) || Format::of_text(file) == format);

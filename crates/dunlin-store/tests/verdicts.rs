@@ -86,7 +86,8 @@ fn client(typ: KeyType) -> Arc<ClientConfig> {
 
 #[test]
 fn a_client_that_comes_again_costs_no_verdict() {
-    let (side, client) = (Side::new(10), client(KeyType::P256));
+    let side = Side::new(10);
+    let client = client(KeyType::P256);
     let (first, asked) = side.connect(awslc(), &client, NOW);
     assert_eq!(asked, 1);
     let (second, asked) = side.connect(awslc(), &client, NOW);
@@ -98,7 +99,8 @@ fn a_client_that_comes_again_costs_no_verdict() {
 #[test]
 fn a_verdict_ends_with_its_certificate() {
     const YEARS_MS: u64 = 300 * 365 * 24 * 3600 * 1000;
-    let (side, client) = (Side::new(10), client(KeyType::P256));
+    let side = Side::new(10);
+    let client = client(KeyType::P256);
     side.connect(awslc(), &client, NOW).0.unwrap();
     let (refused, asked) = side.connect(awslc(), &client, Now::from_unix_ms(NOW.unix_ms + YEARS_MS));
     let expired = matches!(refused, Err(Error::Authentication(AuthenticationFailure::Expired(_))));
@@ -108,7 +110,8 @@ fn a_verdict_ends_with_its_certificate() {
 /// A verifier's later knowledge overrides its verdict at once.
 #[test]
 fn a_verdict_that_the_verifier_no_longer_believes_is_made_again() {
-    let (side, client) = (Side::new(10), client(KeyType::P256));
+    let side = Side::new(10);
+    let client = client(KeyType::P256);
     side.connect(awslc(), &client, NOW).0.unwrap();
     for (belief, verdicts) in [(Belief::Unknown, 1), (Belief::Ended, 1), (Belief::Holds, 0)] {
         *side.counting.2.lock().unwrap() = belief;
@@ -118,7 +121,8 @@ fn a_verdict_that_the_verifier_no_longer_believes_is_made_again() {
 
 #[test]
 fn other_algorithms_are_another_claim() {
-    let (side, client) = (Side::new(10), client(KeyType::P256));
+    let side = Side::new(10);
+    let client = client(KeyType::P256);
     assert_eq!(side.connect(awslc(), &client, NOW).1, 1);
     assert_eq!(side.connect(full_awslc(), &client, NOW).1, 1);
     assert_eq!(side.connect(full_awslc(), &client, NOW).1, 0);
@@ -126,7 +130,8 @@ fn other_algorithms_are_another_claim() {
 
 #[test]
 fn a_refusal_is_not_remembered() {
-    let (side, stranger) = (Side::new(10), client(KeyType::P384));
+    let side = Side::new(10);
+    let stranger = client(KeyType::P384);
     for _ in 0..2 {
         let (refused, asked) = side.connect(awslc(), &stranger, NOW);
         assert!(refused.is_err() && asked == 1, "{refused:?}");

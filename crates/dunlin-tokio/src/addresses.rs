@@ -112,9 +112,10 @@ pub async fn look_up(host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
         found => found?.take(MAX_ADDRESSES).collect(),
     };
     let found = alternate(found);
-    match found.is_empty() {
-        true => Err(io::Error::new(io::ErrorKind::NotFound, "its name has no address")),
-        false => Ok(found),
+    if found.is_empty() {
+        Err(io::Error::new(io::ErrorKind::NotFound, "its name has no address"))
+    } else {
+        Ok(found)
     }
 }
 

@@ -185,7 +185,8 @@ where
         })?;
         Ok(Response::from_parts(parts, content.to_bytes()))
     };
-    let (mut connection, mut exchange) = (pin!(connection), pin!(exchange));
+    let mut connection = pin!(connection);
+    let mut exchange = pin!(exchange);
     tokio::select! {
         answer = &mut exchange => answer,
         // The end of the connection also ends the exchange; what had arrived before may be the whole answer.

@@ -252,10 +252,8 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> TlsStream<IO> {
             let taken = self.give(bytes.get(self.waiting_at..).unwrap_or_default());
             self.waiting_at += taken;
             // An idle connection keeps no buffer.
-            (self.waiting, self.waiting_at) = match self.waiting_at < bytes.len() {
-                true => (bytes, self.waiting_at),
-                false => (Vec::new(), 0),
-            };
+            (self.waiting, self.waiting_at) =
+                if self.waiting_at < bytes.len() { (bytes, self.waiting_at) } else { (Vec::new(), 0) };
             if taken == 0 {
                 // The task that makes room wakes the tasks that wait here.
                 self.receiving.wait(cx, task);
@@ -291,9 +289,10 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> TlsStream<IO> {
     /// Passes bytes to the connection. Returns how many it took, which may be fewer if it has no room. During
     /// the handshake it gets one record at a time, so that the bytes of the handshake can be counted exactly.
     fn give(&mut self, bytes: &[u8]) -> usize {
-        let piece = match self.connection.is_handshaking() {
-            true => bytes.get(..self.records.piece(bytes)).unwrap_or(bytes),
-            false => bytes,
+        let piece = if self.connection.is_handshaking() {
+            bytes.get(..self.records.piece(bytes)).unwrap_or(bytes)
+        } else {
+            bytes
         };
         let taken = self.connection.receive(now(), piece).unwrap_or(bytes.len());
         self.collect_early_data();
@@ -385,10 +384,7 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> TlsStream<IO> {
         // The timer and the transport each remember one waker, and two tasks may wait here.
         let both = self.receiving.both(cx, task);
         let mut joint = Context::from_waker(both.as_ref().unwrap_or(cx.waker()));
-        let drained = match going.is_shut() {
-            true => Poll::Ready(Ok(())),
-            false => self.poll_drain(&mut joint, task),
-        };
+        let drained = if going.is_shut() { Poll::Ready(Ok(())) } else { self.poll_drain(&mut joint, task) };
         if going.poll(&mut self.io, drained, &mut self.bytes_read, &mut joint).is_pending() {
             self.linger = Linger::Going(going);
             self.receiving.wait(cx, task);

@@ -21,9 +21,10 @@ fn configs(is_tls12: bool) -> (ClientConfig, ServerConfig) {
     let made = |own: &Leaf| -> Profile {
         let trust = Trust { x509: Some(pki.trust()), raw_key: None };
         let builder = profile().trust(trust).credentials(vec![own.x509(&awslc())]);
-        match is_tls12 {
-            true => builder.cipher_suites(vec![]).tls12_cipher_suites(TLS12_CIPHER_SUITES.to_vec()),
-            false => builder,
+        if is_tls12 {
+            builder.cipher_suites(vec![]).tls12_cipher_suites(TLS12_CIPHER_SUITES.to_vec())
+        } else {
+            builder
         }
         .build()
         .unwrap()
@@ -48,7 +49,8 @@ fn agree(what: &str, client: HandshakeBytes, server: HandshakeBytes) {
 async fn both_ends_of_a_stream_agree() {
     for is_tls12 in [true, false] {
         let (client, server) = configs(is_tls12);
-        let (connector, acceptor) = (TlsConnector::new(Arc::new(client)), TlsAcceptor::new(Arc::new(server)));
+        let connector = TlsConnector::new(Arc::new(client));
+        let acceptor = TlsAcceptor::new(Arc::new(server));
         for is_resumed in [false, true] {
             let (here, there) = tokio::io::duplex(65_536);
             let connected = tokio::try_join!(connector.connect(here, localhost()), acceptor.accept(there));
@@ -92,7 +94,8 @@ async fn both_ends_of_an_association_agree() {
             assert_eq!(client.negotiated().is_resumed(), is_resumed);
             let version = client.negotiated().version;
             let what = format!("{version:?}, resumed: {is_resumed}, cookies: {has_cookies}, MTU {mtu}");
-            let (all, request) = (client.handshake_bytes(), client.request_bytes());
+            let all = client.handshake_bytes();
+            let request = client.request_bytes();
             assert_eq!(request.written > 0, has_cookies, "{what}");
             assert_eq!(server.request_bytes(), HandshakeBytes::default(), "{what}");
             let counted =

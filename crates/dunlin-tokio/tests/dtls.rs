@@ -46,7 +46,8 @@ async fn accept(server: &DtlsEndpoint) -> Result<DtlsAssociation, HandshakeError
 
 /// A client and a server with a PSK, on their own sockets.
 async fn pair() -> (DtlsAssociation, DtlsAssociation) {
-    let (client, server) = (endpoint(None).await, endpoint(Some(psk_server())).await);
+    let client = endpoint(None).await;
+    let server = endpoint(Some(psk_server())).await;
     let (client, server) = tokio::join!(connect(&client, psk_client(), &server), accept(&server));
     (client.unwrap(), server.unwrap())
 }
@@ -64,10 +65,12 @@ async fn exchange(client: &DtlsAssociation, server: &DtlsAssociation) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn counts_all_bytes_of_the_handshake() {
     let (config, server) = x509();
-    let (here, there) = (endpoint(None).await, endpoint(Some(server.with_cookies(false))).await);
+    let here = endpoint(None).await;
+    let there = endpoint(Some(server.with_cookies(false))).await;
     for _ in 0..20 {
         let (client, server) = tokio::join!(connect(&here, config.clone(), &there), accept(&there));
-        let (client, server) = (client.unwrap(), server.unwrap());
+        let client = client.unwrap();
+        let server = server.unwrap();
         assert_eq!(client.handshake_bytes().written, server.handshake_bytes().read);
     }
 }
@@ -79,21 +82,25 @@ async fn connects_and_closes_in_both_versions() {
         builder.cipher_suites(vec![]).tls12_cipher_suites(suites).build().unwrap()
     };
     for version in [ProtocolVersion::DTLS1_2, ProtocolVersion::DTLS1_3] {
-        let (mut client, mut server) = (psk_client(), psk_server());
+        let mut client = psk_client();
+        let mut server = psk_server();
         if version == ProtocolVersion::DTLS1_2 {
             let psk = |_| dunlin::auth::Psk::new("d1", &common::PSK).unwrap();
             client = ClientConfig::new(tls12(profile())).with_psks(vec![Arc::new(psk(()))]);
             let table = dunlin::auth::PskTable::from_iter([psk(())]);
             server = ServerConfig::psk_only(tls12(profile()), PskSource::Here(Arc::new(table))).unwrap();
         }
-        let (here, there) = (endpoint(None).await, endpoint(Some(server)).await);
+        let here = endpoint(None).await;
+        let there = endpoint(Some(server)).await;
         let (client, server) = tokio::join!(connect(&here, client, &there), accept(&there));
-        let (client, server) = (client.unwrap(), server.unwrap());
+        let client = client.unwrap();
+        let server = server.unwrap();
         assert_eq!((client.side(), server.side()), (Side::Client, Side::Server));
         assert_eq!((client.peer_address(), server.peer_address()), (there.local_addr(), here.local_addr()));
         assert_eq!(client.negotiated().version, Some(version));
         assert_eq!(server.negotiated().peer.as_ref().unwrap().to_string(), "PSK d1");
-        let (sent, received) = (client.handshake_bytes().written, server.handshake_bytes().read);
+        let sent = client.handshake_bytes().written;
+        let received = server.handshake_bytes().read;
         assert!(received > 0 && sent > received, "the server forgot the first ClientHello");
         exchange(&client, &server).await;
         let exported = |association: &DtlsAssociation| {
@@ -131,7 +138,8 @@ async fn serves_many_clients_from_one_socket_to_one_socket_each() {
         }
     });
     let clients = (0..8).map(|n| {
-        let (config, server) = (client_config.clone(), server.clone());
+        let config = client_config.clone();
+        let server = server.clone();
         tokio::spawn(async move {
             let client = connect(&endpoint(None).await, config, &server).await.unwrap();
             for m in 0..20 {
@@ -149,7 +157,8 @@ async fn serves_many_clients_from_one_socket_to_one_socket_each() {
 
 #[tokio::test]
 async fn one_socket_is_client_and_server() {
-    let (here, there) = (endpoint(Some(psk_server())).await, endpoint(Some(psk_server())).await);
+    let here = endpoint(Some(psk_server())).await;
+    let there = endpoint(Some(psk_server())).await;
     let third = endpoint(None).await;
     let (a, b) = tokio::join!(connect(&here, psk_client(), &there), accept(&there));
     let (c, d) = tokio::join!(connect(&third, psk_client(), &here), accept(&here));
@@ -160,7 +169,8 @@ async fn one_socket_is_client_and_server() {
 #[tokio::test]
 async fn two_tasks_use_one_association() {
     let (client, server) = pair().await;
-    let (client, server) = (Arc::new(client), Arc::new(server));
+    let client = Arc::new(client);
+    let server = Arc::new(server);
     let echo = tokio::spawn(async move {
         while let Some(data) = server.recv().await.unwrap() {
             server.send(&data).await.unwrap();
@@ -248,7 +258,8 @@ async fn a_client_that_connects_again_supersedes_its_association() {
 
 #[tokio::test]
 async fn refuses_a_second_association_with_an_address() {
-    let (client, server) = (endpoint(None).await, endpoint(Some(psk_server())).await);
+    let client = endpoint(None).await;
+    let server = endpoint(Some(psk_server())).await;
     let (first, second) = tokio::join!(connect(&client, psk_client(), &server), accept(&server));
     let again = connect(&client, psk_client(), &server).await.map(drop);
     assert!(matches!(again, Err(HandshakeError::Tls(Error::Misuse(Misuse::AddressInUse)))), "{again:?}");
@@ -261,7 +272,8 @@ async fn a_failed_handshake_reports_its_error_to_both_sides() {
     let psk = dunlin::auth::Psk::new("d1", &[8; 32]).unwrap();
     let wrong = ClientConfig::new(profile().build().unwrap()).with_psks(vec![Arc::new(psk)]);
     // The network does not protect the alert, so the client waits for a better answer first.
-    let (client, accepted) = (endpoint(None).await, accept(&server));
+    let client = endpoint(None).await;
+    let accepted = accept(&server);
     let (failed, accepted) = tokio::join!(connect(&client, wrong, &server), accepted);
     let alert = Error::AlertReceived(AlertDescription::DECRYPT_ERROR);
     assert!(matches!(&failed, Err(HandshakeError::Tls(e)) if *e == alert), "{failed:?}");
@@ -273,7 +285,8 @@ async fn a_failed_handshake_reports_its_error_to_both_sides() {
 
 #[tokio::test]
 async fn a_handshake_without_an_answer_ends_in_time() {
-    let (silent, client) = (UdpSocket::bind(ANY).await.unwrap(), endpoint(None).await);
+    let silent = UdpSocket::bind(ANY).await.unwrap();
+    let client = endpoint(None).await;
     let timeout = Duration::from_millis(20);
     let options = DtlsOptions::new().with_timeout(timeout);
     let peer = silent.local_addr().unwrap();
@@ -303,8 +316,8 @@ async fn a_refusal_ends_only_the_handshakes_with_its_address() {
     let socket = UdpSocket::bind(ANY).await.unwrap();
     socket.connect(gone).await.unwrap();
     let client = DtlsEndpoint::new(socket, EndpointLimits::default()).unwrap();
-    let (config, options) =
-        (Arc::new(psk_client()), DtlsOptions::new().with_timeout(Duration::from_millis(500)));
+    let config = Arc::new(psk_client());
+    let options = DtlsOptions::new().with_timeout(Duration::from_millis(500));
     let other = client.connect_with(&config, localhost(), silent.local_addr().unwrap(), &options);
     let (other, refused) = tokio::join!(other, client.connect(&config, localhost(), gone));
     assert!(
@@ -456,7 +469,8 @@ async fn associations_continue_on_another_endpoint() {
     for _ in 0..3 {
         let here = endpoint(None).await;
         let (client, server) = tokio::join!(connect(&here, client_config.clone(), &there), accept(&there));
-        let (client, server) = (client.unwrap(), server.unwrap());
+        let client = client.unwrap();
+        let server = server.unwrap();
         exchange(&client, &server).await;
         pairs.push((here, client, server));
     }
@@ -518,7 +532,8 @@ async fn associations_that_a_resumed_endpoint_refuses_get_a_close_notify() {
     let there = endpoint(Some(server_config.clone())).await;
     let here = endpoint(None).await;
     let (client, server) = tokio::join!(connect(&here, client_config, &there), accept(&there));
-    let (client, server) = (client.unwrap(), server.unwrap());
+    let client = client.unwrap();
+    let server = server.unwrap();
     exchange(&client, &server).await;
     let mut stored = Vec::new();
     let store = |bytes: &[u8]| {
@@ -569,7 +584,8 @@ async fn a_client_that_moves_keeps_its_association_at_any_socket_of_a_port() {
     assert!(port.set_server(Some(&server_config), &[0xd0], &random).is_err());
     let (sender, mut received) = tokio::sync::mpsc::unbounded_channel();
     for endpoint in port.endpoints() {
-        let (endpoint, sender) = (endpoint.clone(), sender.clone());
+        let endpoint = endpoint.clone();
+        let sender = sender.clone();
         tokio::spawn(async move {
             let server = endpoint.accept().await.accept().await.unwrap();
             while let Some(data) = server.recv().await.unwrap() {
@@ -578,7 +594,8 @@ async fn a_client_that_moves_keeps_its_association_at_any_socket_of_a_port() {
         });
     }
     let ids = Arc::new(dunlin::NodeIds::new(&[], 0, random).unwrap());
-    let (config, address) = (Arc::new(client_config.with_connection_ids(ids)), port.local_addr().unwrap());
+    let config = Arc::new(client_config.with_connection_ids(ids));
+    let address = port.local_addr().unwrap();
     let mut client = DtlsConnection::client(&config, localhost(), address, now()).unwrap();
     let socket = UdpSocket::bind(ANY).await.unwrap();
     let mut buffer = [0; 2048];

@@ -87,7 +87,8 @@ async fn each_address_without_an_answer_gets_a_hello_of_its_own() {
     assert_eq!(association.recv().await.unwrap().as_deref(), Some(&b"hello"[..]));
     // The first address got its ClientHello again, and the second one another ClientHello from another
     // socket.
-    let (to_first, to_second) = (received(&first), received(&second));
+    let to_first = received(&first);
+    let to_second = received(&second);
     assert!(to_first.len() >= 2 && !to_second.is_empty());
     for (datagram, from) in &to_first {
         assert_eq!((random(datagram), *from), (random(&to_first[0].0), to_first[0].1));
@@ -102,7 +103,8 @@ async fn each_address_without_an_answer_gets_a_hello_of_its_own() {
         let at = datagram.windows(2).rposition(|two| two == [0, 51]).unwrap();
         datagram[at + 10..][..32].to_vec()
     };
-    let (one, two) = (&to_first[0].0, &to_second[0].0);
+    let one = &to_first[0].0;
+    let two = &to_second[0].0;
     for secret in [random(one).to_vec(), share(one)] {
         assert!(!two.windows(secret.len()).any(|part| part == secret));
     }
@@ -115,7 +117,8 @@ async fn a_late_answer_still_wins() {
     let (relay, late) = silent("127.0.0.1:0").await;
     let (_dead, dead) = silent("127.0.0.2:0").await;
     tokio::spawn(async move {
-        let (mut buffer, mut client) = ([0; 2048], None);
+        let mut buffer = [0; 2048];
+        let mut client = None;
         sleep(Duration::from_secs(3)).await;
         loop {
             let (len, from) = relay.recv_from(&mut buffer).await.unwrap();

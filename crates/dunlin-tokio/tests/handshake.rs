@@ -38,7 +38,8 @@ async fn connect(
     acceptor: &TlsAcceptor,
 ) -> (TlsStream<DuplexStream>, TlsStream<DuplexStream>) {
     let (client, server) = handshake(connector, acceptor).await;
-    let (mut client, mut server) = (client.unwrap(), server.unwrap());
+    let mut client = client.unwrap();
+    let mut server = server.unwrap();
     let sent = data(100, 1);
     client.write_all(&sent).await.unwrap();
     let mut received = vec![0; sent.len()];
@@ -165,7 +166,8 @@ async fn waits_for_a_late_verification() {
                 other => panic!("{other:?}"),
             })
         };
-        let (of_client, of_server) = (verifies(Ok(())), verifies(Ok(())));
+        let of_client = verifies(Ok(()));
+        let of_server = verifies(Ok(()));
         let connector = TlsConnector::new(client.clone()).with_answers(of_client.clone());
         let acceptor = TlsAcceptor::new(server.clone()).with_answers(of_server.clone());
         connect(&connector, &acceptor).await;
@@ -263,10 +265,8 @@ async fn chooses_a_profile_by_the_client_hello() {
         let built = profile().name(suite.to_string()).cipher_suites(suites).build().unwrap();
         Arc::new(ServerConfig::psk_only(built, psk_source()).unwrap())
     };
-    let (aes, chacha) = (
-        with_suite(CipherSuite::TLS_AES_128_GCM_SHA256),
-        with_suite(CipherSuite::TLS_CHACHA20_POLY1305_SHA256),
-    );
+    let aes = with_suite(CipherSuite::TLS_AES_128_GCM_SHA256);
+    let chacha = with_suite(CipherSuite::TLS_CHACHA20_POLY1305_SHA256);
     let choose = move |hello: &ClientHelloInfo| match hello.alpn.first().map(Vec::as_slice) {
         Some(b"a") => Some(aes.clone()),
         Some(b"c") => Some(chacha.clone()),
@@ -297,7 +297,8 @@ async fn the_profile_of_the_identity_decides() {
     };
     let profiles = Arc::new(ServerProfiles::new(server("strong", 2), vec![server("weak", 1)], 1).unwrap());
     let acceptor = |proven: Option<&'static str>| {
-        let (hinted, known) = (profiles.clone(), profiles.clone());
+        let hinted = profiles.clone();
+        let known = profiles.clone();
         TlsAcceptor::new(profiles.server().clone())
             .with_profiles(move |_| hinted.get("weak").cloned())
             .with_client_profiles(move |client| {
@@ -501,7 +502,8 @@ async fn sends_early_data_and_tells_how_much_was_accepted() {
         assert!(server.take_early_data().is_empty(), "it was taken already");
         let accepted = server.negotiated().early_data == EarlyDataOutcome::Accepted;
         assert_eq!(accepted, expected > 0);
-        let (rest, mut received) = (&request[taken..], vec![0; request.len() - taken]);
+        let rest = &request[taken..];
+        let mut received = vec![0; request.len() - taken];
         let sent = async {
             client.write_all(rest).await.unwrap();
             client.shutdown().await.unwrap();

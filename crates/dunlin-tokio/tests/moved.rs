@@ -137,7 +137,8 @@ async fn copies_that_are_faster_than_records_move_nothing_unless_the_settings_al
         ends.echoed(b"at home").await;
         ends.got(b"at home").await;
         relay.copy(true);
-        let (mut sent, mut got) = (0, 0);
+        let mut sent = 0;
+        let mut got = 0;
         for n in 0..20_u8 {
             let before = relay.seen().len();
             ends.echoed(&[n; 40]).await;

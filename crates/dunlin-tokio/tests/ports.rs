@@ -161,7 +161,8 @@ async fn an_association_without_a_port_says_why() {
         let connecting = client.connect(&config, localhost(), server.local_addr());
         let accepting = async { server.accept().await.accept().await };
         let (here, there) = tokio::join!(connecting, accepting);
-        let (here, there) = (here.unwrap(), there.unwrap());
+        let here = here.unwrap();
+        let there = there.unwrap();
         assert_eq!(there.lacks_port(), why);
         here.send(b"hello").await.unwrap();
         assert_eq!(there.recv().await.unwrap().unwrap(), b"hello");

@@ -172,7 +172,8 @@ macro_rules! once {
 }
 
 async fn write_impatiently(stream: &mut TlsStream<DuplexStream>, data: &[u8]) -> usize {
-    let (mut written, mut dropped) = (0, 0);
+    let mut written = 0;
+    let mut dropped = 0;
     while written < data.len() {
         match once!(stream.write(&data[written..])) {
             Some(n) => written += n.unwrap(),
@@ -188,7 +189,8 @@ async fn write_impatiently(stream: &mut TlsStream<DuplexStream>, data: &[u8]) ->
 }
 
 async fn read_impatiently(stream: &mut TlsStream<DuplexStream>, len: usize) -> (Vec<u8>, usize) {
-    let (mut received, mut dropped) = (Vec::new(), 0);
+    let mut received = Vec::new();
+    let mut dropped = 0;
     let mut buf = [0; 777];
     while received.len() < len {
         match once!(stream.read(&mut buf)) {
@@ -282,7 +284,8 @@ async fn both_ends_report_the_same() {
     assert_eq!(client.negotiated().cipher_suite, server.negotiated().cipher_suite);
     assert!(client.negotiated().cipher_suite.is_some());
     assert_eq!(server.negotiated().peer.as_ref().unwrap().to_string(), "PSK d1");
-    let (mut a, mut b) = ([0; 32], [0; 32]);
+    let mut a = [0; 32];
+    let mut b = [0; 32];
     client.export(b"label", Some(b"context"), &mut a).unwrap();
     server.export(b"label", Some(b"context"), &mut b).unwrap();
     assert_eq!(a, b);
@@ -315,7 +318,8 @@ async fn counts_handshake_bytes_exactly() {
             server
         };
         let (client, server) = tokio::join!(client, server);
-        let (here, there) = (client.handshake_bytes(), server.handshake_bytes());
+        let here = client.handshake_bytes();
+        let there = server.handshake_bytes();
         assert_eq!((here.read, here.written), (there.written, there.read));
         assert!(client.bytes_written() > here.written && server.bytes_written() > there.written);
         let sent: usize = client.messages().iter().filter(|m| m.sent).map(|m| m.len).sum();

@@ -129,7 +129,8 @@ pub fn rewrite(codec: Codec, bytes: &[u8]) -> Result<Rewritten, Error> {
         Codec::CompressedCertificate => exact(body(CompressedCertificate::read(bytes)?.write()?)),
         Codec::CertificateVerify => {
             let verify = CertificateVerify::read(HandshakeType::CERTIFICATE_VERIFY, bytes)?;
-            let (scheme, signature) = (verify.scheme, verify.signature);
+            let scheme = verify.scheme;
+            let signature = verify.signature;
             exact(body(CertificateVerify::write(HandshakeType::CERTIFICATE_VERIFY, scheme, signature)?))
         }
         Codec::SsiRequest => {
@@ -393,20 +394,18 @@ impl RecordLayer {
         sending: bool,
     ) -> Result<(), Error> {
         let protocol = self.transport().protocol();
-        let keys = match protocol.changes_cipher_spec() {
-            true => {
-                let explicit_nonce = suite.aead.algorithm() != AeadAlgorithm::ChaCha20Poly1305;
-                TrafficKeys::zeros(suite.aead, RecordForm::Tls12 { explicit_nonce, proves_psk: false })
-            }
-            false => {
-                let secret = HashOutput::new(&[0; 48]);
-                TrafficSecret::logged(suite, protocol, secret).keys(protocol)
-            }
+        let keys = if protocol.changes_cipher_spec() {
+            let explicit_nonce = suite.aead.algorithm() != AeadAlgorithm::ChaCha20Poly1305;
+            TrafficKeys::zeros(suite.aead, RecordForm::Tls12 { explicit_nonce, proves_psk: false })
+        } else {
+            let secret = HashOutput::new(&[0; 48]);
+            TrafficSecret::logged(suite, protocol, secret).keys(protocol)
         };
         let epoch = if application { Epoch::Application } else { Epoch::Handshake };
-        match sending {
-            true => self.transport().write_keys(epoch, &keys),
-            false => self.transport().read_keys(epoch, &keys),
+        if sending {
+            self.transport().write_keys(epoch, &keys)
+        } else {
+            self.transport().read_keys(epoch, &keys)
         }
     }
 
@@ -417,9 +416,10 @@ impl RecordLayer {
 
     /// Limits the content of sent or received records, in bytes.
     pub fn limit(&mut self, content: usize, sending: bool) {
-        match sending {
-            true => self.transport().limit_sent_records(content),
-            false => self.transport().limit_received_records(content),
+        if sending {
+            self.transport().limit_sent_records(content)
+        } else {
+            self.transport().limit_received_records(content)
         }
     }
 

@@ -34,7 +34,8 @@ impl TlsListener {
         let (sender, connections) = mpsc::channel(16);
         tokio::spawn(async move {
             while let Ok((stream, client)) = tcp.accept().await {
-                let (acceptor, sender) = (acceptor.clone(), sender.clone());
+                let acceptor = acceptor.clone();
+                let sender = sender.clone();
                 tokio::spawn(async move {
                     match acceptor.accept(stream).await {
                         Ok(tls) => drop(sender.send((tls, client)).await),

@@ -50,11 +50,10 @@ impl BlockingTls {
             let length = self.tcp.read(&mut bytes)?;
             self.waiting.extend_from_slice(&bytes[..length]);
         }
-        let result = match self.waiting.is_empty() {
-            true => self.connection.receive_end(),
-            false => {
-                self.connection.receive(now()?, &self.waiting).map(|taken| drop(self.waiting.drain(..taken)))
-            }
+        let result = if self.waiting.is_empty() {
+            self.connection.receive_end()
+        } else {
+            self.connection.receive(now()?, &self.waiting).map(|taken| drop(self.waiting.drain(..taken)))
         };
         // After an error, the output may contain an alert that tells the peer why.
         self.send_output()?;

@@ -57,7 +57,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
 fn profile(files: &DemoFiles, side: Side) -> Result<Profile, Box<dyn Error>> {
     let provider = Arc::new(dunlin_awslc::provider());
     let name = if side == Side::Server { "server" } else { "client" };
-    let (certificate, key) = (files.path(&format!("{name}.pem")), files.path(&format!("{name}.key")));
+    let certificate = files.path(&format!("{name}.pem"));
+    let key = files.path(&format!("{name}.key"));
     let loaded = LoadedCredential::load(&certificate, Some(&key), side, SystemTime::now(), &provider)?;
     let roots = CertificateDer::pem_file_iter(files.path("root.pem"))?.collect::<Result<Vec<_>, _>>()?;
     let trust = Trust { x509: Some(X509Trust::anchors(roots)?), raw_key: None };

@@ -47,7 +47,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
 /// Trusts the root, and authenticates the client by its certificate.
 fn profile(directory: &Path) -> Result<Profile, Box<dyn Error>> {
     let provider = Arc::new(dunlin_awslc::provider());
-    let (certificate, key) = (directory.join("client.pem"), directory.join("client.key"));
+    let certificate = directory.join("client.pem");
+    let key = directory.join("client.key");
     let loaded =
         LoadedCredential::load(&certificate, Some(&key), Side::Client, SystemTime::now(), &provider)?;
     let roots = CertificateDer::pem_file_iter(directory.join("root.pem"))?.collect::<Result<Vec<_>, _>>()?;

@@ -61,7 +61,8 @@ async fn serve(acceptor: &TlsAcceptor, tcp: TcpStream) -> Result<(), Box<dyn Err
 /// Trusts the root, and authenticates the server by its certificate.
 fn profile(directory: &Path) -> Result<Profile, Box<dyn Error>> {
     let provider = Arc::new(dunlin_awslc::provider());
-    let (certificate, key) = (directory.join("server.pem"), directory.join("server.key"));
+    let certificate = directory.join("server.pem");
+    let key = directory.join("server.key");
     let loaded =
         LoadedCredential::load(&certificate, Some(&key), Side::Server, SystemTime::now(), &provider)?;
     let roots = CertificateDer::pem_file_iter(directory.join("root.pem"))?.collect::<Result<Vec<_>, _>>()?;

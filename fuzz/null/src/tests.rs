@@ -91,7 +91,8 @@ fn random_source_counts() {
         random.fill(&mut bytes).unwrap();
         bytes
     };
-    let (one, two) = (null_provider().random, null_provider().random);
+    let one = null_provider().random;
+    let two = null_provider().random;
     assert_eq!(bytes(&*one), [0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0]);
     assert_eq!(bytes(&*one), [2, 0, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0]);
     assert_eq!(bytes(&*two), [0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0]);

@@ -52,7 +52,8 @@ fn ends_with(profile: impl Fn() -> Profile) -> [TlsConnection; 2] {
 fn run(ends: &mut [TlsConnection; 2], edit: impl Fn(Vec<u8>) -> Vec<u8>) -> Result<(), Error> {
     let [client, server] = ends;
     loop {
-        let (hello, answer) = (take(client), edit(take(server)));
+        let hello = take(client);
+        let answer = edit(take(server));
         if hello.is_empty() && answer.is_empty() {
             return Ok(());
         }

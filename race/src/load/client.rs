@@ -73,7 +73,8 @@ impl Client {
     }
 
     fn connect(&mut self, config: &Arc<ClientConfig>) {
-        let (mut open, mut checked) = (Vec::new(), Instant::now());
+        let mut open = Vec::new();
+        let mut checked = Instant::now();
         while self.associations.len() < ASSOCIATIONS || !open.is_empty() {
             while open.len() < HANDSHAKES && self.associations.len() < ASSOCIATIONS {
                 open.push(self.associations.len());
@@ -121,7 +122,8 @@ impl Client {
     /// Sends these records, and receives the echoes. Returns the time from the first record to the last echo.
     fn exchange(&mut self, len: usize) -> Duration {
         let begin = Instant::now();
-        let (mut last, mut away) = (begin, 0);
+        let mut last = begin;
+        let mut away = 0;
         let mut records = self.sealed.chunks(len).enumerate();
         self.echoes.clear();
         self.received.clear();
@@ -150,7 +152,9 @@ impl Client {
 
     /// Opens the echoes. Returns how many have the data.
     fn open(&mut self) -> usize {
-        let (now, mut begin, mut opened) = (now(), 0, 0);
+        let now = now();
+        let mut begin = 0;
+        let mut opened = 0;
         for (at, end) in &self.echoes {
             let association = &mut self.associations[*at];
             association.receive(now, self.server, &self.received[begin..*end]).unwrap();
@@ -174,7 +178,10 @@ pub(crate) fn load(port: &str, server: &str, has_ids: bool) {
     let mut client = Client::new(SocketAddr::new(Ipv4Addr::LOCALHOST.into(), port.parse().unwrap()));
     let empty = resident(server);
     client.connect(&Arc::new(config));
-    let (mut time, mut ticks, mut echoes, mut sent) = (Duration::ZERO, 0.0, 0, 0);
+    let mut time = Duration::ZERO;
+    let mut ticks = 0.0;
+    let mut echoes = 0;
+    let mut sent = 0;
     let mut is_warm = false;
     while time < TIME {
         let len = client.seal();

@@ -52,7 +52,8 @@ fn change(world: &mut World, dice: &mut Dice) {
 
 #[test]
 fn cache_accepts_exactly_the_peers_that_a_full_handshake_accepts() {
-    let (mut used, mut refused) = ([0; 2], 0);
+    let mut used = [0; 2];
+    let mut refused = 0;
     for (seed, mode) in (1..=8)
         .flat_map(|seed| [CacheMode::Rfc7924, CacheMode::Bithac, CacheMode::Compact].map(|mode| (seed, mode)))
     {

@@ -23,11 +23,14 @@ type Messages = Vec<Vec<u8>>;
 /// `None`.
 fn with_extension(message_: &[u8], at: usize, typ: u16, body: Option<&[u8]>) -> Vec<u8> {
     let (head, list) = message_.split_at(at);
-    let (mut rest, mut out, mut was_there) = (&list[2..], Vec::new(), false);
+    let mut rest = &list[2..];
+    let mut out = Vec::new();
+    let mut was_there = false;
     let one =
         |typ: u16, body: &[u8]| [&typ.to_be_bytes()[..], &(body.len() as u16).to_be_bytes(), body].concat();
     while let [a, b, c, d, tail @ ..] = rest {
-        let (found, len) = (u16::from_be_bytes([*a, *b]), u16::from_be_bytes([*c, *d]));
+        let found = u16::from_be_bytes([*a, *b]);
+        let len = u16::from_be_bytes([*c, *d]);
         let (old, tail) = tail.split_at(usize::from(len));
         was_there |= found == typ;
         let new = if found == typ { body } else { Some(old) };
@@ -92,16 +95,15 @@ fn to_client(setup: Setup, is_first: bool, edit: impl FnOnce(&mut Messages)) -> 
     let hello = pair.client.transmit().to_vec();
     pair.server.receive(NOW, &hello).unwrap();
     let flight = pair.server.transmit().to_vec();
-    let flight = match setup.is_tls12() {
-        true => edited(&flight, edit),
-        false => {
-            let secret = secrets.get("SERVER_HANDSHAKE_TRAFFIC_SECRET");
-            let suite = CipherSuite(u16::from_be_bytes(suite_of(&flight)));
-            rewrite(&awslc(), suite, &secret, &flight, |mut messages| {
-                edit(&mut messages);
-                messages
-            })
-        }
+    let flight = if setup.is_tls12() {
+        edited(&flight, edit)
+    } else {
+        let secret = secrets.get("SERVER_HANDSHAKE_TRAFFIC_SECRET");
+        let suite = CipherSuite(u16::from_be_bytes(suite_of(&flight)));
+        rewrite(&awslc(), suite, &secret, &flight, |mut messages| {
+            edit(&mut messages);
+            messages
+        })
     };
     pair.client.receive(NOW, &flight).unwrap_err()
 }

@@ -353,11 +353,13 @@ fn rsa_psk_handshakes_leave_the_cache_alone() {
             let profile = profile.tls12_cipher_suites(TLS12_RSA_PSK_CIPHER_SUITES.to_vec());
             if is_client { profile } else { profile.credentials(vec![pki.server.x509(&provider)]) }
         };
-        let (server, store) = (Arc::new(MemoryServerCache::new(4)), Arc::new(MemoryClientCache::default()));
+        let server = Arc::new(MemoryServerCache::new(4));
+        let store = Arc::new(MemoryClientCache::default());
         let client = setup.client_config(profile(true), &store).with_psks(vec![Arc::new(psk())]);
         let keys = PskSource::Here(Arc::new(PskTable::from_iter([psk()])));
         let config = setup.server_config(profile(false), ClientAuth::None, &server).with_psks(keys);
-        let (client, config) = (Arc::new(client), Arc::new(config));
+        let client = Arc::new(client);
+        let config = Arc::new(config);
         for _ in 0..2 {
             let mut pair = Pair::new(&client, &config);
             pair.connect().unwrap();

@@ -81,10 +81,8 @@ fn server_without_client_authentication_caches_no_client() {
 #[test]
 fn either_side_may_lose_its_cache() {
     for setup in setups() {
-        let (one, other) = (
-            setup.client(setup.profile(KeyType::P256, true)),
-            setup.client(setup.profile(KeyType::P256, true)),
-        );
+        let one = setup.client(setup.profile(KeyType::P256, true));
+        let other = setup.client(setup.profile(KeyType::P256, true));
         let (server_one, _) = setup.server(setup.profile(KeyType::P256, false), ClientAuth::Required);
         let (server_other, _) = setup.server(setup.profile(KeyType::P256, false), ClientAuth::Required);
         connect(&one, &server_one);
@@ -102,8 +100,8 @@ fn either_side_may_lose_its_cache() {
 fn entry_ages_from_the_last_full_verification() {
     for setup in setups() {
         const DAY: Duration = Duration::from_secs(24 * 60 * 60);
-        let (clients, servers) =
-            (Arc::new(MemoryClientCache::default()), Arc::new(MemoryServerCache::new(4)));
+        let clients = Arc::new(MemoryClientCache::default());
+        let servers = Arc::new(MemoryServerCache::new(4));
         let ends = |client_age, server_age| {
             let client = ClientConfig::new(setup.profile(KeyType::P256, true).build().unwrap());
             let client = client.with_handshake_cache(setup.mode, clients.clone(), client_age);
@@ -190,8 +188,8 @@ fn changed_settings_require_a_new_verification() {
 fn entry_serves_every_profile_of_equal_trust() {
     for setup in setups() {
         let typ = KeyType::P256;
-        let (clients, servers) =
-            (Arc::new(MemoryClientCache::default()), Arc::new(MemoryServerCache::new(4)));
+        let clients = Arc::new(MemoryClientCache::default());
+        let servers = Arc::new(MemoryServerCache::new(4));
         let other = |profile: ProfileBuilder| {
             profile
                 .name("other")
@@ -219,7 +217,8 @@ fn entry_serves_every_profile_of_equal_trust() {
 #[test]
 fn checks_both_dates_of_a_cached_certificate_during_the_handshake() {
     // The validity of the test certificates, in milliseconds: from 2025 to the first second of 2035.
-    let (begin, end) = (1_735_689_600_000, 2_051_222_400_000);
+    let begin = 1_735_689_600_000;
+    let end = 2_051_222_400_000;
     for setup in setups() {
         for (start, late, verdict) in [
             (begin, begin - 1, "not valid yet"),
@@ -265,7 +264,8 @@ fn next_handshake_is_full_after_a_failed_proof() {
         connect(&client, &server);
         assert_eq!(connect(&client, &server).1, [true; 2]);
         let pki = Pki::shared(KeyType::P256);
-        let (claims, key) = (pki.server.public_key.clone(), pki.client.signing_key(&awslc()));
+        let claims = pki.server.public_key.clone();
+        let key = pki.client.signing_key(&awslc());
         let credential = ForeignKey::x509(pki.server.chain.clone(), claims, key);
         let thief = setup.profile(KeyType::P256, false).credentials(vec![credential]);
         let thief = Arc::new(setup.server_config(thief, ClientAuth::Required, &store));

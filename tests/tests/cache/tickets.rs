@@ -69,7 +69,9 @@ fn no_ticket_appears_in_two_completed_connections() {
         let both = profile_of(KeyType::P256, true).tls12_cipher_suites(TLS12_CIPHER_SUITES.to_vec());
         let client = setups[0].client(both);
         connect(&client, &servers[0]);
-        let (mut seen, mut dice, mut broken) = (BTreeSet::new(), Dice::new(7), 0);
+        let mut seen = BTreeSet::new();
+        let mut dice = Dice::new(7);
+        let mut broken = 0;
         // Whether the server knows the client's ticket.
         let mut known_by_ticket = true;
         for _ in 0..10_000 {
@@ -80,7 +82,8 @@ fn no_ticket_appears_in_two_completed_connections() {
             match dice.below(8) {
                 // The client sends one or two flights; the last one may be lost.
                 0 => {
-                    let (flights, arrives) = (1 + dice.below(2) as usize, dice.below(2) == 0);
+                    let flights = 1 + dice.below(2) as usize;
+                    let arrives = dice.below(2) == 0;
                     until(&mut pair, flights, arrives);
                     if flights == 2 && arrives {
                         // In TLS 1.2 only the server has the new ticket.

@@ -87,9 +87,10 @@ impl Role {
                 Certificate::Foreign => (1, -20, 30),
             };
             let validity = validity(from, until);
-            let spec = match is_client {
-                true => LeafSpec::client(Subject::common_name("device-1").unwrap(), validity),
-                false => LeafSpec::server(["localhost".parse().unwrap()], validity),
+            let spec = if is_client {
+                LeafSpec::client(Subject::common_name("device-1").unwrap(), validity)
+            } else {
+                LeafSpec::server(["localhost".parse().unwrap()], validity)
             };
             authorities[authority].issue(&spec, key()).unwrap()
         };
@@ -201,12 +202,13 @@ impl World {
         let server = ServerConfig::new(self.profile(false).build().unwrap()).unwrap();
         let server = server.with_client_auth(ClientAuth::Required).unwrap();
         let mode = self.setup.mode;
-        let (client, server) = match has_cache {
-            true => (
+        let (client, server) = if has_cache {
+            (
                 client.with_handshake_cache(mode, self.servers.clone(), MAX_AGE),
                 server.with_handshake_cache(mode, self.clients.clone(), MAX_AGE).unwrap(),
-            ),
-            false => (client, server),
+            )
+        } else {
+            (client, server)
         };
         Pair::at(&Arc::new(client), &Arc::new(server), Now::from_unix_ms(self.now_ms))
     }
@@ -234,14 +236,16 @@ struct Outcome {
 }
 
 fn run(mut pair: Pair) -> (Outcome, Pair) {
-    let (mut flights, mut silent) = (0, 0);
+    let mut flights = 0;
+    let mut silent = 0;
     while silent < 2 {
         let now = pair.now;
         // Errors remain in the connections.
         for is_client in [true, false] {
-            let (from, to) = match is_client {
-                true => (&mut pair.client, &mut pair.server),
-                false => (&mut pair.server, &mut pair.client),
+            let (from, to) = if is_client {
+                (&mut pair.client, &mut pair.server)
+            } else {
+                (&mut pair.server, &mut pair.client)
             };
             let sent = carry(from, to, now).0 > 0;
             flights += usize::from(sent);

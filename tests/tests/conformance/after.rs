@@ -27,7 +27,8 @@ fn refuses_a_message_that_nobody_reads_by_its_header() {
     for typ in 0..=u8::MAX {
         let unexpected =
             PeerMisbehaved::UnexpectedMessage { got: HandshakeType(typ), expected: What::ApplicationData };
-        let (update, ticket) = (HandshakeType::KEY_UPDATE.0, HandshakeType::NEW_SESSION_TICKET.0);
+        let update = HandshakeType::KEY_UPDATE.0;
+        let ticket = HandshakeType::NEW_SESSION_TICKET.0;
         let server = header_for(|pair| &mut pair.server, "CLIENT_TRAFFIC_SECRET_0", typ);
         let client = header_for(|pair| &mut pair.client, "SERVER_TRAFFIC_SECRET_0", typ);
         assert_eq!(server, if typ == update { Ok(()) } else { Err(unexpected.clone().into()) });

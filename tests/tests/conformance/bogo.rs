@@ -70,12 +70,11 @@ fn error_after(certificate: &Credential, of_server: bool) -> Error {
     let server = server(profile()).with_client_auth(ClientAuth::Required).unwrap();
     let mut pair = pair(client(profile()), server);
     carry(&mut pair.client, &mut pair.server, NOW).1.unwrap();
-    let (from, to, secret) = match of_server {
-        true => (&mut pair.server, &mut pair.client, "SERVER_HANDSHAKE_TRAFFIC_SECRET"),
-        false => {
-            carry(&mut pair.server, &mut pair.client, NOW).1.unwrap();
-            (&mut pair.client, &mut pair.server, "CLIENT_HANDSHAKE_TRAFFIC_SECRET")
-        }
+    let (from, to, secret) = if of_server {
+        (&mut pair.server, &mut pair.client, "SERVER_HANDSHAKE_TRAFFIC_SECRET")
+    } else {
+        carry(&mut pair.server, &mut pair.client, NOW).1.unwrap();
+        (&mut pair.client, &mut pair.server, "CLIENT_HANDSHAKE_TRAFFIC_SECRET")
     };
     let Credential::X509 { chain, .. } = certificate else { panic!("X.509") };
     let suite = awslc().cipher_suites[0].id;
@@ -99,9 +98,10 @@ fn refuses_a_certificate_whose_key_may_not_sign() {
         (&[KeyUsagePurpose::DigitalSignature, KeyUsagePurpose::KeyAgreement], true),
         (&[KeyUsagePurpose::KeyAgreement], false),
     ] {
-        let expected: Error = match may_sign {
-            true => PeerMisbehaved::BadSignature.into(),
-            false => AuthenticationFailure::WrongKeyUsage.into(),
+        let expected: Error = if may_sign {
+            PeerMisbehaved::BadSignature.into()
+        } else {
+            AuthenticationFailure::WrongKeyUsage.into()
         };
         for of_server in [true, false] {
             assert_eq!(error_after(&credential(usage), of_server), expected, "{usage:?}");
@@ -262,7 +262,8 @@ fn client_can_verify_a_resumed_server_again() {
     let server = Arc::new(server(server_profile()).with_tickets(Tickets::stateful(tickets)));
     let client =
         client(client_profile().trust(trust)).with_sessions(Arc::new(MemoryClientSessions::default()));
-    let (once, again) = (Arc::new(client.clone()), Arc::new(client.with_reverification(true)));
+    let once = Arc::new(client.clone());
+    let again = Arc::new(client.with_reverification(true));
     let answered = |client, verdict: Result<(), AuthenticationFailure>| {
         let mut pair = Pair::new(client, &server);
         pair.run().unwrap();
@@ -504,7 +505,8 @@ fn client_rejects_a_server_hello_without_key_share() {
         (false, PeerMisbehaved::MissingExtension(ExtensionType::KEY_SHARE)),
         (true, PeerMisbehaved::IllegalParameter(What::PskWithoutKeyShare)),
     ] {
-        let (mut client, mut server) = (client(client_profile()), server(server_profile()));
+        let mut client = client(client_profile());
+        let mut server = server(server_profile());
         if has_psk {
             client = client.with_psks(vec![Arc::new(psk())]);
             server = server.with_psks(PskSource::Here(Arc::new(PskTable::from_iter([psk()]))));

@@ -95,8 +95,9 @@ fn run(exchange: &Value) -> Result<String, String> {
     std::fs::write(file.path(), exchange.to_string()).unwrap();
     let decoder = concat!(env!("CARGO_MANIFEST_DIR"), "/data/dtls13/decoder.py");
     let told = Command::new("python3").arg(decoder).arg(file.path()).output().expect("python3 runs");
-    match told.status.success() {
-        true => Ok(String::from_utf8(told.stdout).unwrap()),
-        false => Err(String::from_utf8(told.stderr).unwrap()),
+    if told.status.success() {
+        Ok(String::from_utf8(told.stdout).unwrap())
+    } else {
+        Err(String::from_utf8(told.stderr).unwrap())
     }
 }

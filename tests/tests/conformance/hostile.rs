@@ -11,7 +11,8 @@ use dunlin_tests::{KeyType, NOW, Pair, Pki, awslc};
 
 /// An honest pair with mutual X.509, and its secrets.
 pub(super) fn pair() -> (Pair, Arc<Secrets>) {
-    let (provider, pki) = (awslc(), Pki::shared(KeyType::P256));
+    let provider = awslc();
+    let pki = Pki::shared(KeyType::P256);
     let secrets = Arc::new(Secrets::default());
     let trust = Trust { x509: Some(pki.trust()), raw_key: None };
     let profile = |credential| {
@@ -284,7 +285,8 @@ pub(super) fn edited_hello(edit: impl FnOnce(&mut Vec<(u16, Vec<u8>)>)) -> Vec<u
     at += 1 + usize::from(body[at]);
     at += 2 + usize::from(u16::from_be_bytes([body[at], body[at + 1]]));
     at += 1 + usize::from(body[at]);
-    let (head, mut rest) = (body[..at].to_vec(), &body[at + 2..]);
+    let head = body[..at].to_vec();
+    let mut rest = &body[at + 2..];
     let mut extensions = Vec::new();
     while let [a, b, c, d, ..] = rest {
         let len = usize::from(u16::from_be_bytes([*c, *d]));

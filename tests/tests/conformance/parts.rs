@@ -17,9 +17,10 @@ fn open_pair(is_tls12: bool, is_patient: bool) -> Pair<DtlsConnection, DtlsConne
     let provider = Arc::new(dunlin_null::null_provider());
     let profile = || {
         let profile = Profile::builder(provider.clone()).danger_skip_provider_check();
-        match is_tls12 {
-            true => profile.cipher_suites(vec![]).tls12_cipher_suites(vec![null_psk_suite()]),
-            false => profile,
+        if is_tls12 {
+            profile.cipher_suites(vec![]).tls12_cipher_suites(vec![null_psk_suite()])
+        } else {
+            profile
         }
         .build()
         .unwrap()

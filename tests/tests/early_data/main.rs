@@ -495,9 +495,10 @@ fn resumption_without_early_data_leaves_the_register_alone() {
         let site = Site::stateless(Untouched);
         let client =
             || ClientConfig::new(site.profile(true).build().unwrap()).with_sessions(site.store.clone());
-        let (issuer, client) = match is_retried {
-            true => (Arc::new(site.plain_server(|p| p)), client().with_key_shares(vec![]).unwrap()),
-            false => (site.server(), client()),
+        let (issuer, client) = if is_retried {
+            (Arc::new(site.plain_server(|p| p)), client().with_key_shares(vec![]).unwrap())
+        } else {
+            (site.server(), client())
         };
         let client = Arc::new(client);
         Pair::new(&client, &issuer).connect().unwrap();

@@ -161,7 +161,8 @@ fn configuration_without_tls13_marks_the_ticket() {
 fn reload_between_a_flight_and_its_copy_changes_nothing() {
     for (site, why) in sites() {
         for is_reverse in [false, true] {
-            let (before, after) = (site.server(), Arc::new(site.server_with(other_trust)));
+            let before = site.server();
+            let after = Arc::new(site.server_with(other_trust));
             let (issuer, refusing) = if is_reverse { (&after, &before) } else { (&before, &after) };
             let mut early = TlsConnection::server(issuer, NOW);
             let flight = flight(&site, issuer);
@@ -208,9 +209,10 @@ fn early_data_needs_tickets_that_the_asking_configuration_knows() {
             let asking = Arc::new(asking);
             let flight = flight(&site, &answer);
             let (outcome, data) = give(&asking, &flight, Some(answer.clone()));
-            let expected = match is_known {
-                true => (EarlyDataOutcome::Accepted, Some(REQUEST.to_vec())),
-                false => (EarlyDataOutcome::Rejected(NoEarlyData::NotSingleUse), None),
+            let expected = if is_known {
+                (EarlyDataOutcome::Accepted, Some(REQUEST.to_vec()))
+            } else {
+                (EarlyDataOutcome::Rejected(NoEarlyData::NotSingleUse), None)
             };
             assert_eq!((outcome.unwrap(), data), expected);
             let copy = give(&answer, &flight, None);

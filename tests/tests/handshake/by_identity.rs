@@ -139,18 +139,15 @@ fn a_client_that_refuses_stays_where_it_is_strong_enough() {
     for (hinted, proven, is_strong) in [("high", "low", true), ("low", "high", false)] {
         let client = Arc::new(client(|profile| profile.renegotiation(false)));
         let (mut pair, result) = connect(&client, &profiles(&Tickets::none()), hinted, proven);
-        match is_strong {
-            true => {
-                result.unwrap();
-                assert_eq!((name_in_use(&pair), counts(&pair)), (hinted, [1, 0, 1]));
-                pair.echo(b"hello").unwrap();
-                assert!(pair.server.renegotiate(NOW).is_err());
-            }
-            false => {
-                assert_eq!(result, Err(PeerIncompatible::Rank.into()));
-                assert!(pair.server.negotiated().is_none());
-                denied(&pair);
-            }
+        if is_strong {
+            result.unwrap();
+            assert_eq!((name_in_use(&pair), counts(&pair)), (hinted, [1, 0, 1]));
+            pair.echo(b"hello").unwrap();
+            assert!(pair.server.renegotiate(NOW).is_err());
+        } else {
+            assert_eq!(result, Err(PeerIncompatible::Rank.into()));
+            assert!(pair.server.negotiated().is_none());
+            denied(&pair);
         }
     }
 }
@@ -179,29 +176,26 @@ fn data_is_read_only_under_a_profile_that_is_strong_enough() {
         }
         pair.client.send(b"early").unwrap();
         let (_, result) = carry(&mut pair.client, &mut pair.server, NOW);
-        match is_strong {
-            true => {
-                result.unwrap();
-                assert_eq!(pair.server.received(), b"early");
-                pair.server.consume(NOW, 5).unwrap();
-                for record in request {
-                    pair.client.receive(NOW, &record).unwrap();
-                }
-                let n = pair.client.received().len();
-                pair.client.consume(NOW, n).unwrap();
-                pair.run().unwrap();
-                assert_eq!(name_in_use(&pair), proven);
-                pair.echo(b"hello").unwrap();
+        if is_strong {
+            result.unwrap();
+            assert_eq!(pair.server.received(), b"early");
+            pair.server.consume(NOW, 5).unwrap();
+            for record in request {
+                pair.client.receive(NOW, &record).unwrap();
             }
-            false => {
-                assert_eq!(result, Err(PeerIncompatible::DataBeforeRenegotiation.into()));
-                assert!(pair.server.received().is_empty());
-                for record in request {
-                    pair.client.receive(NOW, &record).unwrap();
-                }
-                carry(&mut pair.server, &mut pair.client, NOW).1.unwrap_err();
-                denied(&pair);
+            let n = pair.client.received().len();
+            pair.client.consume(NOW, n).unwrap();
+            pair.run().unwrap();
+            assert_eq!(name_in_use(&pair), proven);
+            pair.echo(b"hello").unwrap();
+        } else {
+            assert_eq!(result, Err(PeerIncompatible::DataBeforeRenegotiation.into()));
+            assert!(pair.server.received().is_empty());
+            for record in request {
+                pair.client.receive(NOW, &record).unwrap();
             }
+            carry(&mut pair.server, &mut pair.client, NOW).1.unwrap_err();
+            denied(&pair);
         }
     }
 }
@@ -215,9 +209,12 @@ fn the_second_handshake_demands_the_same_certificate() {
         [(true, Error::from(other)), (false, AuthenticationFailure::NoCertificate.into())]
     {
         for (hinted, proven) in [("high", "low"), ("low", "high")] {
-            let scheme = |name: &str| match name == hinted {
-                true => vec![SignatureScheme::ECDSA_SECP256R1_SHA256],
-                false => vec![SignatureScheme::ECDSA_SECP384R1_SHA384],
+            let scheme = |name: &str| {
+                if name == hinted {
+                    vec![SignatureScheme::ECDSA_SECP256R1_SHA256]
+                } else {
+                    vec![SignatureScheme::ECDSA_SECP384R1_SHA384]
+                }
             };
             let chains =
                 || vec![SignatureScheme::ECDSA_SECP256R1_SHA256, SignatureScheme::ECDSA_SECP384R1_SHA384];
@@ -247,18 +244,15 @@ fn the_server_shows_its_first_certificate_again_unless_the_profile_changes_it() 
         let other = other.with_certificate_change(changes);
         let profiles = ServerProfiles::new(server("high", 3, |profile| profile), vec![other], 1).unwrap();
         let (mut pair, result) = connect(&Arc::new(client(|profile| profile)), &profiles, "high", "low");
-        match changes {
-            false => {
-                result.unwrap();
-                assert_eq!(name_in_use(&pair), "low");
-                let signed = pair.server.negotiated().unwrap().own_signature;
-                assert_eq!(signed, Some(SignatureScheme::ECDSA_SECP256R1_SHA256));
-                pair.echo(b"hello").unwrap();
-            }
-            true => {
-                let illegal = PeerMisbehaved::IllegalParameter(What::OtherIdentity);
-                assert_eq!(pair.client.error(), Some(&illegal.into()));
-            }
+        if changes {
+            let illegal = PeerMisbehaved::IllegalParameter(What::OtherIdentity);
+            assert_eq!(pair.client.error(), Some(&illegal.into()));
+        } else {
+            result.unwrap();
+            assert_eq!(name_in_use(&pair), "low");
+            let signed = pair.server.negotiated().unwrap().own_signature;
+            assert_eq!(signed, Some(SignatureScheme::ECDSA_SECP256R1_SHA256));
+            pair.echo(b"hello").unwrap();
         }
     }
 }

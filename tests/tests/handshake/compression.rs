@@ -65,7 +65,8 @@ fn compresses_both_directions_with_every_key() {
 #[test]
 fn compresses_each_direction_separately() {
     let pki = Pki::shared(KeyType::P256);
-    let (client, server) = (profile(pki, &pki.client), profile(pki, &pki.server));
+    let client = profile(pki, &pki.client);
+    let server = profile(pki, &pki.server);
     let zlib = Some(Algorithm::ZLIB);
     for (client, server, expected) in [
         (reads(client.clone()), both(server.clone()), [zlib, None]),

@@ -10,7 +10,8 @@ use dunlin_tests::{KeyType, Leaf, Pair, Pki, awslc};
 
 /// P-256 on both sides, over AWS-LC.
 fn profiles() -> (ProfileBuilder, ProfileBuilder) {
-    let (provider, pki) = (awslc(), Pki::shared(KeyType::P256));
+    let provider = awslc();
+    let pki = Pki::shared(KeyType::P256);
     let profile = |leaf: &Leaf| {
         let trust = Trust { x509: Some(pki.trust()), raw_key: None };
         Profile::builder(provider.clone()).trust(trust).credentials(vec![leaf.x509(&provider)])
@@ -104,9 +105,12 @@ fn close_notify_during_the_handshake_is_answered() {
     let closed = Error::AlertReceived(AlertDescription::CLOSE_NOTIFY);
     let mut rounds = 0;
     for (is_tls12, by_client, flights) in (0..16).map(|i| (i & 1 > 0, i & 2 > 0, i / 4)) {
-        let version = |profile: ProfileBuilder| match is_tls12 {
-            true => profile.cipher_suites(vec![]).tls12_cipher_suites(TLS12_CIPHER_SUITES.to_vec()),
-            false => profile,
+        let version = |profile: ProfileBuilder| {
+            if is_tls12 {
+                profile.cipher_suites(vec![]).tls12_cipher_suites(TLS12_CIPHER_SUITES.to_vec())
+            } else {
+                profile
+            }
         };
         let (client, server) = profiles();
         let mut pair = mutual(version(client), version(server));
@@ -123,10 +127,8 @@ fn close_notify_during_the_handshake_is_answered() {
             pair.server.close();
         }
         let result = pair.run();
-        let (closer, other) = match by_client {
-            true => (&pair.client, &pair.server),
-            false => (&pair.server, &pair.client),
-        };
+        let (closer, other) =
+            if by_client { (&pair.client, &pair.server) } else { (&pair.server, &pair.client) };
         if !other.is_handshaking() && other.error().is_none() {
             // The server's Finished came before close_notify.
             assert!(other.peer_has_closed());
@@ -149,7 +151,8 @@ fn exporters_agree() {
     assert!(pair.client.export(b"EXPORTER-test", None, &mut before).is_err());
     pair.connect().unwrap();
     let export = |context: &[u8]| {
-        let (mut a, mut b) = ([0; 40], [0; 40]);
+        let mut a = [0; 40];
+        let mut b = [0; 40];
         pair.client.export(b"EXPORTER-test", Some(context), &mut a).unwrap();
         pair.server.export(b"EXPORTER-test", Some(context), &mut b).unwrap();
         assert_eq!(a, b);
@@ -170,7 +173,8 @@ impl KeyLog for Log {
 
 #[test]
 fn both_sides_log_the_same_secrets() {
-    let (ours, theirs) = (Arc::new(Log::default()), Arc::new(Log::default()));
+    let ours = Arc::new(Log::default());
+    let theirs = Arc::new(Log::default());
     let (client, server) = profiles();
     let mut pair = mutual(client.key_log(Some(ours.clone())), server.key_log(Some(theirs.clone())));
     pair.connect().unwrap();

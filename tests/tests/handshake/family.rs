@@ -74,7 +74,8 @@ fn ecdsa_scheme_names_the_hash_of_a_chain_not_its_curve() {
 /// Both sides have P-256 leaves below an RSA and a P-384 authority, in this order.
 #[test]
 fn signature_algorithms_cert_selects_the_credential() {
-    let (rsa, p384) = (Pki::mixed(KeyType::Rsa2048, KeyType::P256), Pki::mixed(KeyType::P384, KeyType::P256));
+    let rsa = Pki::mixed(KeyType::Rsa2048, KeyType::P256);
+    let p384 = Pki::mixed(KeyType::P384, KeyType::P256);
     let trust = || X509Trust::anchors([rsa.root.clone(), p384.root.clone()]).unwrap();
     let profile = |own: [&dunlin_tests::Leaf; 2], in_chains: Option<Vec<SignatureScheme>>| {
         Profile::builder(awslc())

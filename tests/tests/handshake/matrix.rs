@@ -43,7 +43,8 @@ fn mutual(client: ProfileBuilder, server: ProfileBuilder) -> Pair {
 
 /// P-256 on both sides, over AWS-LC.
 fn profiles() -> (ProfileBuilder, ProfileBuilder) {
-    let (provider, pki) = (awslc(), Pki::shared(KeyType::P256));
+    let provider = awslc();
+    let pki = Pki::shared(KeyType::P256);
     (client_profile(&provider, pki), server_profile(&provider, pki))
 }
 
@@ -89,9 +90,10 @@ fn refuses_keys_whose_schemes_are_not_offered() {
 fn exchanges_a_mebibyte_in_every_suite() {
     for provider in providers() {
         let mut suites = provider.cipher_suites.clone();
-        suites.push(match provider.name == awslc().name {
-            true => &dunlin_awslc::TLS13_AES_128_CCM_8_SHA256,
-            false => &dunlin_rustcrypto::TLS13_AES_128_CCM_8_SHA256,
+        suites.push(if provider.name == awslc().name {
+            &dunlin_awslc::TLS13_AES_128_CCM_8_SHA256
+        } else {
+            &dunlin_rustcrypto::TLS13_AES_128_CCM_8_SHA256
         });
         assert_eq!(suites.len(), 5);
         for suite in suites {
@@ -150,9 +152,8 @@ fn raw_keys_work_in_each_direction_separately() {
     for typ in KEY_TYPES.into_iter().chain(OTHER_KEY_TYPES) {
         let pki = Pki::shared(typ);
         for (client_raw, server_raw) in [(true, true), (true, false), (false, true)] {
-            let credential = |leaf: &Leaf, is_raw: bool| match is_raw {
-                true => leaf.raw_key(&provider),
-                false => leaf.x509(&provider),
+            let credential = |leaf: &Leaf, is_raw: bool| {
+                if is_raw { leaf.raw_key(&provider) } else { leaf.x509(&provider) }
             };
             let trust = |leaf, is_raw| if is_raw { raw(leaf) } else { x509(pki) };
             let client = Profile::builder(provider.clone())
@@ -175,8 +176,9 @@ fn raw_keys_work_in_each_direction_separately() {
 #[test]
 fn first_suitable_credential_is_used() {
     let provider = awslc();
-    let (rsa, p256, ed) =
-        (Pki::shared(KeyType::Rsa2048), Pki::shared(KeyType::P256), Pki::shared(KeyType::Ed25519));
+    let rsa = Pki::shared(KeyType::Rsa2048);
+    let p256 = Pki::shared(KeyType::P256);
+    let ed = Pki::shared(KeyType::Ed25519);
     let server = |credentials| {
         let profile = Profile::builder(provider.clone()).credentials(credentials).build().unwrap();
         Arc::new(ServerConfig::new(profile).unwrap())
@@ -363,7 +365,8 @@ fn record_size_limit_applies_in_both_directions() {
     let mut pair = mutual(client.record_size_limit(Some(64)), server.record_size_limit(Some(100)));
     pair.connect().unwrap();
     let largest = |bytes: &[u8]| {
-        let (mut largest, mut rest) = (0, bytes);
+        let mut largest = 0;
+        let mut rest = bytes;
         while let [_, _, _, a, b, tail @ ..] = rest {
             let len = usize::from(u16::from_be_bytes([*a, *b]));
             largest = largest.max(len);
@@ -377,12 +380,11 @@ fn record_size_limit_applies_in_both_directions() {
     pair.server.send(&[1; 1000]).unwrap();
     assert_eq!(largest(pair.server.transmit()), 64 + 16);
     for side in [true, false] {
-        let (from, to) = match side {
-            true => (&mut pair.client, &mut pair.server),
-            false => (&mut pair.server, &mut pair.client),
-        };
+        let (from, to) =
+            if side { (&mut pair.client, &mut pair.server) } else { (&mut pair.server, &mut pair.client) };
         // The receiver decrypts one record at a time.
-        let (mut wire, mut received) = (from.transmit().to_vec(), 0);
+        let mut wire = from.transmit().to_vec();
+        let mut received = 0;
         from.transmitted(wire.len());
         while received < 1000 {
             let taken = to.receive(pair.now, &wire).unwrap();
@@ -404,7 +406,8 @@ fn client_authentication_is_optional_or_required() {
 #[test]
 fn wrong_chains_names_and_times_get_the_right_alert() {
     let provider = awslc();
-    let (pki, other) = (Pki::new(KeyType::P256), Pki::new(KeyType::P256));
+    let pki = Pki::new(KeyType::P256);
+    let other = Pki::new(KeyType::P256);
     let run = |trust: Trust, credential: Credential, now, name: &str| {
         let client = Profile::builder(provider.clone()).trust(trust).build().unwrap();
         let server = Profile::builder(provider.clone()).credentials(vec![credential]).build().unwrap();
@@ -475,7 +478,8 @@ fn wrong_chains_names_and_times_get_the_right_alert() {
 #[test]
 fn refuses_a_key_that_does_not_belong_to_the_certificate() {
     let provider = awslc();
-    let (pki, other) = (Pki::new(KeyType::P256), Pki::new(KeyType::P256));
+    let pki = Pki::new(KeyType::P256);
+    let other = Pki::new(KeyType::P256);
     let key = other.server.signing_key(&provider);
     for credential in [
         Credential::x509(pki.server.chain.clone(), key.clone()),
@@ -677,7 +681,8 @@ fn profile_refuses_contradictions() {
 /// The error tells what to do instead.
 #[test]
 fn a_server_without_credential_and_psk_is_refused_when_it_is_built() {
-    let (provider, pki) = (awslc(), Pki::shared(KeyType::P256));
+    let provider = awslc();
+    let pki = Pki::shared(KeyType::P256);
     let bare = Profile::builder(provider.clone()).trust(x509(pki)).name("bare").build().unwrap();
     let refused = ServerConfig::new(bare.clone()).unwrap_err().to_string();
     assert_eq!(

@@ -116,18 +116,15 @@ fn the_proven_identity_decides_whatever_the_hints_said() {
                 assert_eq!(identified.identity.to_string(), "X.509 device-1");
                 assert_eq!((&*identified.profile, identified.is_proven), (hinted, true));
                 assert!(identified.validity.is_some());
-                match used >= needed {
-                    true => {
-                        result.unwrap();
-                        assert_eq!(name_in_use(&pair), hinted);
-                        pair.echo(b"hello").unwrap();
-                    }
-                    false => {
-                        assert_eq!(result, Err(PeerIncompatible::Rank.into()));
-                        assert!(pair.server.negotiated().is_none());
-                        let denied = Error::AlertReceived(AlertDescription::ACCESS_DENIED);
-                        assert_eq!(pair.client.error(), Some(&denied));
-                    }
+                if used >= needed {
+                    result.unwrap();
+                    assert_eq!(name_in_use(&pair), hinted);
+                    pair.echo(b"hello").unwrap();
+                } else {
+                    assert_eq!(result, Err(PeerIncompatible::Rank.into()));
+                    assert!(pair.server.negotiated().is_none());
+                    let denied = Error::AlertReceived(AlertDescription::ACCESS_DENIED);
+                    assert_eq!(pair.client.error(), Some(&denied));
                 }
             }
         }
@@ -156,9 +153,10 @@ fn a_client_without_identity_gets_no_profile_below_the_default() {
             let (id, _) = pair.server_question().unwrap();
             pair.server.answer(NOW, id, Answer::Profile(Some(Arc::new(config)))).unwrap();
             let result = pair.run();
-            match is_strong {
-                true => pair.echo(b"hello").unwrap(),
-                false => assert_eq!(result, Err(PeerIncompatible::Rank.into())),
+            if is_strong {
+                pair.echo(b"hello").unwrap()
+            } else {
+                assert_eq!(result, Err(PeerIncompatible::Rank.into()))
             }
         }
     }
@@ -258,13 +256,12 @@ fn a_session_resumes_only_where_its_rank_and_its_client_allow() {
                 connect(&client, &profiles, first, "low").1.unwrap();
                 let (pair, result, asked) = connect(&client, &profiles, hinted, proven);
                 let what = format!("{is_tls12} {first} {hinted} {proven}");
-                match succeeds {
-                    true => {
-                        result.unwrap();
-                        assert_eq!(pair.server.negotiated().unwrap().is_resumed(), resumes, "{what}");
-                        assert_eq!(name_in_use(&pair), hinted);
-                    }
-                    false => assert_eq!(result, Err(PeerIncompatible::Rank.into()), "{what}"),
+                if succeeds {
+                    result.unwrap();
+                    assert_eq!(pair.server.negotiated().unwrap().is_resumed(), resumes, "{what}");
+                    assert_eq!(name_in_use(&pair), hinted);
+                } else {
+                    assert_eq!(result, Err(PeerIncompatible::Rank.into()), "{what}")
                 }
                 let proofs: Vec<_> = asked.clients.iter().map(|client| client.is_proven).collect();
                 let is_weighed = first != "low" || hinted == "low";
@@ -449,10 +446,14 @@ fn subject_and_issuer_survive_resumption_and_the_cache() {
         for (has_cache, server) in servers.iter().enumerate().map(|(i, server)| (i == 2, server)) {
             let plain = Arc::new(server(required(profile("server", 0))));
             let detailed = Arc::new(server(required(profile("server", 0).x509_details(true))));
-            let (sessions, cache) = (with_sessions(), Arc::new(MemoryClientCache::new(8)));
-            let client = client(is_tls12, |client| match has_cache {
-                true => client.with_handshake_cache(CacheMode::Compact, cache, DEFAULT_MAX_AGE),
-                false => client.with_sessions(sessions),
+            let sessions = with_sessions();
+            let cache = Arc::new(MemoryClientCache::new(8));
+            let client = client(is_tls12, |client| {
+                if has_cache {
+                    client.with_handshake_cache(CacheMode::Compact, cache, DEFAULT_MAX_AGE)
+                } else {
+                    client.with_sessions(sessions)
+                }
             });
             // Whether the server takes the client from a session or the cache. An entry without details does
             // not count.
@@ -496,7 +497,8 @@ fn a_profile_chosen_after_a_cookie_keeps_the_suite_and_group_of_the_request() {
         required(profile(name, 2).cipher_suites(suites(ids)).groups(vec![group]))
     };
     // The client's first share is of X25519, so the request names P-256.
-    let (p256, x25519) = (dunlin_awslc::SECP256R1, dunlin_awslc::X25519);
+    let p256 = dunlin_awslc::SECP256R1;
+    let x25519 = dunlin_awslc::X25519;
     let others = vec![
         profile("fits", &[CHACHA, AES], p256),
         profile("other suite", &[CHACHA], p256),
@@ -525,7 +527,8 @@ fn a_profile_chosen_after_a_cookie_keeps_the_suite_and_group_of_the_request() {
 /// client (RFC 8446 §4.1.2).
 #[test]
 fn a_profile_chosen_after_a_cookie_has_a_group_of_the_clients_share() {
-    let (p256, x25519) = (dunlin_awslc::SECP256R1, dunlin_awslc::X25519);
+    let p256 = dunlin_awslc::SECP256R1;
+    let x25519 = dunlin_awslc::X25519;
     let profile = |name: &str, groups| required(profile(name, 2).groups(groups));
     let others = vec![profile("fits", vec![p256, x25519]), profile("other group", vec![p256])];
     let profiles = ServerProfiles::new(profile("default", vec![x25519]), others, 2).unwrap();
@@ -550,7 +553,8 @@ fn connect_by_datagrams(
     let [ours, theirs] = [1, 2].map(|host| std::net::SocketAddr::from(([192, 0, 2, host], 5684)));
     let mut client = DtlsConnection::client(&client(false, |c| c), localhost(), theirs, NOW).unwrap();
     let mut server = DtlsConnection::server(profiles.server(), ours, NOW);
-    let (mut result, mut hints) = (Ok(()), ClientHelloInfo::default());
+    let mut result = Ok(());
+    let mut hints = ClientHelloInfo::default();
     loop {
         let mut is_quiet = true;
         while let Some(sent) = client.poll_transmit(NOW) {

@@ -25,7 +25,8 @@ const VERSIONS: [Edit; 2] = [&|profile| profile, &tls12];
 
 /// A pair with mutual X.509.
 fn pair(client: ProfileBuilder, server: ProfileBuilder) -> Pair {
-    let (provider, pki) = (awslc(), Pki::shared(KeyType::Rsa2048));
+    let provider = awslc();
+    let pki = Pki::shared(KeyType::Rsa2048);
     let trust = || Trust { x509: Some(pki.trust()), raw_key: None };
     let client = client.trust(trust()).credentials(vec![pki.client.x509(&provider)]);
     let server = server.trust(trust()).credentials(vec![pki.server.x509(&provider)]);
@@ -229,7 +230,8 @@ fn renegotiation_can_lift_the_limit() {
     // Returns the lengths of the data records that arrive.
     let lengths = |from: &mut TlsConnection, to: &mut TlsConnection| {
         from.send(&[7; 1000]).unwrap();
-        let (bytes, mut taken) = (take(from), 0);
+        let bytes = take(from);
+        let mut taken = 0;
         while taken < bytes.len() || !to.received().is_empty() {
             taken += to.receive(NOW, &bytes[taken..]).unwrap();
             let n = to.received().len();
@@ -253,7 +255,8 @@ fn renegotiation_can_lift_the_limit() {
 fn openssl(files: &Files, is_server: bool) -> Vec<String> {
     let pki = Pki::shared(KeyType::P256);
     let own = if is_server { &pki.server } else { &pki.client };
-    let (cert, key) = (files.write("cert.pem", own.chain_pem()), files.write("key.pem", own.key_pem()));
+    let cert = files.write("cert.pem", own.chain_pem());
+    let key = files.write("key.pem", own.key_pem());
     let root = files.write("root.pem", pki.root_pem());
     ["-cert", &cert, "-cert_chain", &cert, "-key", &key, "-CAfile", &root].map(str::to_owned).to_vec()
 }

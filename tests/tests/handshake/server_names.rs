@@ -74,7 +74,8 @@ fn leaf_of_peer(peer: Option<&PeerIdentity>) -> &[u8] {
 /// In TLS 1.2, the suite decides which types of keys can sign. The name counts before the order of suites.
 #[test]
 fn server_shows_the_certificate_with_the_wanted_name() {
-    let (ecdsa, rsa) = (&rcgen::PKCS_ECDSA_P256_SHA256, &rcgen::PKCS_RSA_SHA256);
+    let ecdsa = &rcgen::PKCS_ECDSA_P256_SHA256;
+    let rsa = &rcgen::PKCS_RSA_SHA256;
     for algorithms in [[ecdsa; 5], [ecdsa, rsa, ecdsa, rsa, ecdsa], [rsa, ecdsa, rsa, ecdsa, rsa]] {
         let mut algorithms = algorithms.into_iter();
         shows_the_wanted_name(&CERTIFICATES.map(|names| credential_of(names, algorithms.next().unwrap())));

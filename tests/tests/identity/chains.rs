@@ -43,7 +43,10 @@ fn with_two_keys(
     constraints: BasicConstraints,
     is_forged: bool,
 ) -> (X509Trust, [CertificateDer<'static>; 3]) {
-    let (root, old, new, other) = (key(), key(), key(), key());
+    let root = key();
+    let old = key();
+    let new = key();
+    let other = key();
     let root_params = authority("Root", BasicConstraints::Unconstrained);
     let anchor = root_params.self_signed(&root).unwrap().der().clone();
     let root = Issuer::new(root_params, root);
@@ -102,7 +105,8 @@ fn maximum_depth_counts_intermediate_authorities() {
 
 #[test]
 fn both_sides_refuse_chains_above_the_maximum_depth() {
-    let (provider, pki) = (awslc(), Pki::shared(KeyType::P256));
+    let provider = awslc();
+    let pki = Pki::shared(KeyType::P256);
     for of_client in [true, false] {
         let profile = |leaf: &dunlin_tests::Leaf, depth| {
             let trust = Trust { x509: Some(pki.trust().with_max_depth(depth).unwrap()), raw_key: None };
@@ -211,7 +215,8 @@ fn named(name: &str, number: Option<u8>) -> CertificateParams {
 
 /// A root's certificate and its key.
 fn root(name: &str, number: Option<u8>) -> (CertificateDer<'static>, Issuer<'static, KeyPair>) {
-    let (params, key) = (named(name, number), key());
+    let params = named(name, number);
+    let key = key();
     (params.self_signed(&key).unwrap().der().clone(), Issuer::new(params, key))
 }
 
@@ -283,13 +288,15 @@ fn each_signature_of_a_chain_is_verified_once() {
         let trust = X509Trust::anchors([certificate]).unwrap();
         let mut chain = vec![];
         for i in 1..=6 {
-            let (params, key) = (named(&format!("Authority {i}"), number(i)), key());
+            let params = named(&format!("Authority {i}"), number(i));
+            let key = key();
             chain.insert(0, params.signed_by(&key, &issuer).unwrap().der().clone());
             issuer = Issuer::new(params, key);
         }
         chain.insert(0, params("localhost").signed_by(&key(), &issuer).unwrap().der().clone());
         assert_eq!(cost(&trust, &chain), (Ok(()), 7));
-        let (seventh, key) = (named("Authority 7", number(7)), key());
+        let seventh = named("Authority 7", number(7));
+        let key = key();
         chain[0] = seventh.signed_by(&key, &issuer).unwrap().der().clone();
         let issuer = Issuer::new(seventh, key);
         chain.insert(0, params("localhost").signed_by(&self::key(), &issuer).unwrap().der().clone());
@@ -306,7 +313,8 @@ fn own_roots_of_one_name_do_not_use_up_the_count() {
         let roots: Vec<_> = (1..=10).map(|i| root("Root", number(i))).collect();
         let trust = X509Trust::anchors(roots.iter().map(|(certificate, _)| certificate.clone())).unwrap();
         for (i, (_, root)) in (1..).zip(&roots) {
-            let (params, key) = (named("Authority", number(100)), key());
+            let params = named("Authority", number(100));
+            let key = key();
             let authority = params.signed_by(&key, root).unwrap().der().clone();
             let issuer = Issuer::new(params, key);
             let leaf = self::params("localhost").signed_by(&self::key(), &issuer).unwrap().der().clone();
@@ -323,7 +331,8 @@ fn own_roots_of_one_name_do_not_use_up_the_count() {
 /// An authority has two keys, and each has certificates of two roots. This side trusts only the last root.
 #[test]
 fn cross_certificates_lead_to_the_trusted_root() {
-    let (old, trusted) = (root("Old root", Some(1)), root("Root", Some(2)));
+    let old = root("Old root", Some(1));
+    let trusted = root("Root", Some(2));
     let trust = X509Trust::anchors([trusted.0.clone()]).unwrap();
     let authorities = [3, 4].map(|number| Issuer::new(named("Authority", Some(number)), key()));
     for issuer in &authorities {
@@ -355,7 +364,8 @@ fn the_signature_of_a_crl_is_verified_once_for_all_paths() {
         chain.push(params.signed_by(authority.key(), root).unwrap().der().clone());
     }
     let list = |issuer: &Issuer<'static, KeyPair>, revoked: &[u64]| {
-        let (begin, end) = (rcgen::date_time_ymd(2020, 1, 1), rcgen::date_time_ymd(2999, 1, 1));
+        let begin = rcgen::date_time_ymd(2020, 1, 1);
+        let end = rcgen::date_time_ymd(2999, 1, 1);
         let revoked = revoked.iter().map(|serial| RevokedCertParams {
             serial_number: SerialNumber::from(*serial),
             revocation_time: begin,

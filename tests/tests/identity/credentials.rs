@@ -87,7 +87,8 @@ impl Party {
     }
 
     fn method(&self) -> DidUrl {
-        let (own, mut keys) = (public(&self.key), self.document.keys(Relationship::AssertionMethod));
+        let own = public(&self.key);
+        let mut keys = self.document.keys(Relationship::AssertionMethod);
         keys.find(|(_, key)| **key == own).unwrap().0.clone()
     }
 
@@ -101,7 +102,8 @@ impl Party {
             "credentialSubject": {"id": subject, "role": "sensor"},
         });
         change(&mut credential);
-        let (provider, method) = (awslc(), self.method());
+        let provider = awslc();
+        let method = self.method();
         let issuer = Issuer { provider: &provider, signer: &*self.key, method: &method };
         match form {
             b'{' => issuer.issue(&credential, &Contexts::default(), NOW_S).unwrap().into_bytes(),
@@ -137,15 +139,16 @@ impl Party {
         bits.set(7, revoked).unwrap();
         let made = NOW_S - age;
         let credential = bits.credential(self.did(), url, StatusPurpose::Revocation, made, made + 400_000);
-        let (provider, method) = (awslc(), self.method());
+        let provider = awslc();
+        let method = self.method();
         let issuer = Issuer { provider: &provider, signer: &*self.key, method: &method };
         issuer.issue_jwt(&credential.unwrap(), &Contexts::default()).unwrap().into_bytes()
     }
 
     /// The same list after all checks.
     fn list(&self, revoked: bool, age: Seconds) -> StatusList {
-        let (list, verifier) =
-            (self.published_list(LIST, revoked, age), Verifier::new([self.document.clone()]));
+        let list = self.published_list(LIST, revoked, age);
+        let verifier = Verifier::new([self.document.clone()]);
         StatusList::verify(&verifier, &awslc(), &list, LIST, NOW_S).unwrap()
     }
 }
@@ -201,10 +204,8 @@ fn refusal(own: &Credential, verifier: impl Fn() -> CredentialVerifier) -> Error
     let refuse = |client: &Arc<ClientConfig>, server: &Arc<ServerConfig>, by_client: bool| {
         let mut pair = Pair::new(client, server);
         let error = pair.run().unwrap_err();
-        let (judge, peer) = match by_client {
-            true => (&pair.client, &pair.server),
-            false => (&pair.server, &pair.client),
-        };
+        let (judge, peer) =
+            if by_client { (&pair.client, &pair.server) } else { (&pair.server, &pair.client) };
         assert_eq!(judge.error(), Some(&error));
         assert_eq!(peer.error(), Some(&Error::AlertReceived(error.alert().unwrap())));
         error
@@ -264,7 +265,8 @@ fn authenticates_both_sides_by_credentials_of_every_form() {
 #[test]
 fn authenticates_over_datagrams_and_after_a_retry() {
     let issuer = Party::new(KeyType::P256);
-    let (device, hub) = (Party::new(KeyType::Ed25519), Party::new(KeyType::P256));
+    let device = Party::new(KeyType::Ed25519);
+    let hub = Party::new(KeyType::P256);
     let own = |party: &Party| vec![party.shows(issuer.issue(party, unchanged))];
     let config = ClientConfig::new(profile(trust(issuer.verifier()), own(&device)).build().unwrap());
     // Without shares, the server must send a HelloRetryRequest.
@@ -285,8 +287,9 @@ fn authenticates_over_datagrams_and_after_a_retry() {
 /// Rule 3 of the wire format: the issuer's key comes from the list of trusted issuers.
 #[test]
 fn refuses_other_issuers() {
-    let (issuer, other, device) =
-        (Party::new(KeyType::P256), Party::new(KeyType::P256), Party::new(KeyType::P256));
+    let issuer = Party::new(KeyType::P256);
+    let other = Party::new(KeyType::P256);
+    let device = Party::new(KeyType::P256);
     let own = device.shows(other.issue(&device, unchanged));
     refused(&own, || issuer.verifier(), Alert::UNKNOWN_CA, "is not trusted");
     // One that says it is by the trusted issuer.
@@ -301,7 +304,8 @@ fn refuses_other_issuers() {
 
 #[test]
 fn refuses_credentials_outside_their_time() {
-    let (issuer, device) = (Party::new(KeyType::P256), Party::new(KeyType::P256));
+    let issuer = Party::new(KeyType::P256);
+    let device = Party::new(KeyType::P256);
     for (name, time, why) in [
         ("validUntil", "2025-12-31T23:59:59Z", "it has expired"),
         ("validFrom", "2026-01-01T00:00:01Z", "not valid yet"),
@@ -313,7 +317,8 @@ fn refuses_credentials_outside_their_time() {
 
 #[test]
 fn refuses_revoked_credentials_and_those_of_unknown_status() {
-    let (issuer, device) = (Party::new(KeyType::P256), Party::new(KeyType::P256));
+    let issuer = Party::new(KeyType::P256);
+    let device = Party::new(KeyType::P256);
     let own = device.shows(issuer.issue(&device, with_status));
     let verifier = |revoked, age| issuer.verifier().with_status(lists(issuer.list(revoked, age)));
     refused(&own, || verifier(true, 0), Alert::CERTIFICATE_REVOKED, "has revoked");
@@ -326,7 +331,8 @@ fn refuses_revoked_credentials_and_those_of_unknown_status() {
 /// The signed content is changed, in each form.
 #[test]
 fn refuses_tampered_credentials() {
-    let (issuer, device) = (Party::new(KeyType::Ed25519), Party::new(KeyType::P256));
+    let issuer = Party::new(KeyType::Ed25519);
+    let device = Party::new(KeyType::P256);
     for form in [b'{', 0xd2] {
         let mut bytes = issuer.issue_as(form, device.did().as_str(), unchanged);
         let at = bytes.windows(6).position(|window| window == b"sensor").unwrap();
@@ -348,7 +354,8 @@ fn refuses_tampered_credentials() {
 /// Rule 4: the metadata of a proof is signed, too.
 #[test]
 fn refuses_proofs_with_tampered_metadata() {
-    let (issuer, device) = (Party::new(KeyType::P256), Party::new(KeyType::P256));
+    let issuer = Party::new(KeyType::P256);
+    let device = Party::new(KeyType::P256);
     let signed = issuer.issue_as(b'{', device.did().as_str(), unchanged);
     let with = |name: &str, value: Option<&str>| {
         let mut credential: Value = serde_json::from_slice(&signed).unwrap();
@@ -381,8 +388,9 @@ fn refuses_proofs_with_tampered_metadata() {
 /// Rule 4: the DID in the credential is that whose key signs the handshake.
 #[test]
 fn refuses_the_credential_of_somebody_else() {
-    let (issuer, device, thief) =
-        (Party::new(KeyType::P256), Party::new(KeyType::P256), Party::new(KeyType::P256));
+    let issuer = Party::new(KeyType::P256);
+    let device = Party::new(KeyType::P256);
+    let thief = Party::new(KeyType::P256);
     let stolen = issuer.issue(&device, unchanged);
     let error = refusal(&thief.claims(&stolen), || issuer.verifier());
     assert_eq!(error, PeerMisbehaved::BadSignature.into());
@@ -396,7 +404,8 @@ fn refuses_the_credential_of_somebody_else() {
 /// Rule 1: a side accepts only what it has asked for.
 #[test]
 fn refuses_a_did_and_other_bytes_where_it_asked_for_a_credential() {
-    let (issuer, device) = (Party::new(KeyType::P256), Party::new(KeyType::P256));
+    let issuer = Party::new(KeyType::P256);
+    let device = Party::new(KeyType::P256);
     let did = device.did().as_str().as_bytes();
     for (bytes, why) in [
         (did, "neither JSON, a JWT nor COSE"),
@@ -410,7 +419,8 @@ fn refuses_a_did_and_other_bytes_where_it_asked_for_a_credential() {
 
 #[test]
 fn refuses_what_it_does_not_support() {
-    let (issuer, device) = (Party::new(KeyType::P256), Party::new(KeyType::P256));
+    let issuer = Party::new(KeyType::P256);
+    let device = Party::new(KeyType::P256);
     let unsupported = Alert::UNSUPPORTED_CERTIFICATE;
     // A member that the issuer's own check refuses to sign, and an unknown cryptosuite.
     let signed = String::from_utf8(issuer.issue_as(b'{', device.did().as_str(), unchanged)).unwrap();
@@ -445,7 +455,8 @@ fn refuses_what_it_does_not_support() {
 
 #[test]
 fn accepts_only_the_peers_on_its_list() {
-    let (issuer, device) = (Party::new(KeyType::P256), Party::new(KeyType::P256));
+    let issuer = Party::new(KeyType::P256);
+    let device = Party::new(KeyType::P256);
     let own = device.shows(issuer.issue(&device, unchanged));
     let only = |dids: Vec<Did>| issuer.verifier().with_peers(TrustList::new(dids));
     let other = Party::new(KeyType::P256).did().clone();
@@ -467,7 +478,9 @@ fn accepts_a_pinned_document_of_did_dunlin() {
             first_document(&provider, "registry.example", &public(&key), hash_of_key(), hash_of_key());
         Party { key, document: document.unwrap() }
     };
-    let (issuer, device, other) = (dunlin(), dunlin(), dunlin());
+    let issuer = dunlin();
+    let device = dunlin();
+    let other = dunlin();
     let pin = |party: &Party| {
         let text = party.document.canonical();
         format!("{} {}\n", party.did(), Sha256Hash::of(&provider, text.as_bytes()).unwrap())
@@ -519,13 +532,15 @@ fn remembering(
     server: &ServerConfig,
     cached: bool,
 ) -> (Arc<ClientConfig>, Arc<ServerConfig>) {
-    let (client, server) = (client.clone(), server.clone());
+    let client = client.clone();
+    let server = server.clone();
     if !cached {
         let client = client.with_sessions(Arc::new(MemoryClientSessions::new(8, 8)));
         let seal = Arc::new(RotatingTickets::new(awslc()).unwrap());
         return (Arc::new(client), Arc::new(server.with_tickets(Tickets::stateless(seal))));
     }
-    let (ours, theirs) = (Arc::new(MemoryClientCache::default()), Arc::new(MemoryServerCache::new(8)));
+    let ours = Arc::new(MemoryClientCache::default());
+    let theirs = Arc::new(MemoryServerCache::new(8));
     let client = client.with_handshake_cache(CacheMode::Compact, ours, DEFAULT_MAX_AGE);
     let server = server.with_handshake_cache(CacheMode::Compact, theirs, DEFAULT_MAX_AGE);
     (Arc::new(client), Arc::new(server.unwrap()))
@@ -550,8 +565,10 @@ fn resumes_only_as_long_as_nothing_has_changed() {
             (deactivated, Alert::CERTIFICATE_REVOKED),
             (revoked, Alert::CERTIFICATE_REVOKED),
         ] {
-            let (issuer, device) = (Party::new(KeyType::P256), Party::named("did:web:device.example"));
-            let (known, hub) = (cache(), Party::new(KeyType::P256));
+            let issuer = Party::new(KeyType::P256);
+            let device = Party::named("did:web:device.example");
+            let known = cache();
+            let hub = Party::new(KeyType::P256);
             known.insert(device.document.clone(), 1, NOW_S).unwrap();
             let verifier = issuer.verifier().with_resolver(known.clone());
             let verifier = Arc::new(verifier.with_status(lists(issuer.list(false, 100))));
@@ -584,7 +601,8 @@ fn resumes_only_as_long_as_nothing_has_changed() {
 /// Rule 7: the verdict ends with the credential, the status list or the resolution, whichever is first.
 #[test]
 fn a_verdict_ends_with_the_first_thing_that_it_rests_on() {
-    let (issuer, device) = (Party::new(KeyType::P256), Party::named("did:web:device.example"));
+    let issuer = Party::new(KeyType::P256);
+    let device = Party::named("did:web:device.example");
     let judged = |resolved_s: Seconds, made_ago: Seconds, change: fn(&mut Value)| {
         let known = cache();
         known.insert(device.document.clone(), 1, resolved_s).unwrap();
@@ -619,7 +637,8 @@ fn a_verdict_ends_with_the_first_thing_that_it_rests_on() {
 #[test]
 fn sessions_are_bound_to_the_trust() {
     use dunlin::auth::Verifier as _;
-    let (issuer, other) = (Party::new(KeyType::P256), Party::new(KeyType::P256));
+    let issuer = Party::new(KeyType::P256);
+    let other = Party::new(KeyType::P256);
     let digest = |verifier: &CredentialVerifier| {
         let mut parts: Vec<Vec<u8>> = Vec::new();
         verifier.settings(&mut |part| parts.push(part.to_vec()));
@@ -658,7 +677,8 @@ fn sessions_are_bound_to_the_trust() {
 /// Rule 9: of several credentials, the one by an issuer that the peer names comes first.
 #[test]
 fn shows_the_credential_by_an_issuer_that_the_peer_names() {
-    let (first, second) = (Party::new(KeyType::P256), Party::new(KeyType::P256));
+    let first = Party::new(KeyType::P256);
+    let second = Party::new(KeyType::P256);
     let hub = Party::new(KeyType::P256);
     let own: Vec<_> = [&first, &second].map(|issuer| hub.shows(issuer.issue(&hub, unchanged))).into();
     let server = ServerConfig::new(profile(Verifiers::default(), own).build().unwrap()).unwrap();
@@ -672,7 +692,8 @@ fn shows_the_credential_by_an_issuer_that_the_peer_names() {
 /// Rule 1: without trust anchors, certificates are no substitute for a credential.
 #[test]
 fn certificates_do_not_replace_credentials() {
-    let (issuer, pki) = (Party::new(KeyType::P256), Pki::shared(dunlin_tests::KeyType::P256));
+    let issuer = Party::new(KeyType::P256);
+    let pki = Pki::shared(dunlin_tests::KeyType::P256);
     let x509 = || Verifiers::from(Trust { x509: Some(pki.trust()), raw_key: None });
     let server_of = |trust| server(profile(trust, vec![pki.server.x509(&awslc())]));
     let client_of = |trust| client(profile(trust, vec![pki.client.x509(&awslc())]));
@@ -717,7 +738,8 @@ fn long_claims_are_not_kept_and_long_identifiers_are_cut_in_logs() {
 
 #[test]
 fn refusals_say_what_can_be_looked_up() {
-    let (issuer, device) = (Party::new(KeyType::P256), Party::new(KeyType::P256));
+    let issuer = Party::new(KeyType::P256);
+    let device = Party::new(KeyType::P256);
     let entry = CertificateDer::from(issuer.issue(&device, with_status));
     let provider = awslc();
     let judge = |entries: &[CertificateDer<'_>]| {

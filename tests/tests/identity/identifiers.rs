@@ -73,7 +73,8 @@ impl Party {
                     "issuer": issuer.did().as_str(),
                     "credentialSubject": {"id": self.did().as_str()},
                 });
-                let (provider, method) = (awslc(), issuer.method());
+                let provider = awslc();
+                let method = issuer.method();
                 let issuer = Issuer { provider: &provider, signer: &*issuer.key, method: &method };
                 let text = issuer.issue(&credential, &Contexts::default(), NOW_S).unwrap();
                 let contexts = Contexts::default();
@@ -231,7 +232,8 @@ fn falls_back_to_certificates_with_every_type_of_key() {
             let x509 = |side| vec![cast.shows(X509, side)];
             let side = |side, trusts: &[_], own| cast.side(side, trusts, own);
             let required = |profile| server(profile, ClientAuth::Required);
-            let (c, s) = (Side::Client, Side::Server);
+            let c = Side::Client;
+            let s = Side::Server;
             let full_client = client(side(c, &[typ, X509], both(c)));
             let full_server = required(side(s, &[typ, X509], both(s)));
             let check = |client: &_, server: &_, learnt, what| {
@@ -289,7 +291,8 @@ fn refused(own: Credential, verifier: IdentifierVerifier, alert: Alert, why: &st
 #[test]
 fn refuses_dids_that_are_not_trusted_or_not_resolved() {
     let pki = Pki::shared(KeyType::P256);
-    let (hub, other) = (Party::new(&pki.server), Party::new(&pki.client));
+    let hub = Party::new(&pki.server);
+    let other = Party::new(&pki.client);
     refused(hub.shows(None), other.trusted(), Alert::UNKNOWN_CA, "is not on the list of trusted DIDs");
     let registered = Party::registered(&pki.server);
     let with = |known: Arc<DocumentCache>| registered.trusted().with_resolver(known);
@@ -370,7 +373,8 @@ fn resumes_a_did_until_it_is_deactivated() {
 fn another_list_is_another_setting() {
     use dunlin::auth::Verifier as _;
     let pki = Pki::shared(KeyType::P256);
-    let (hub, device) = (Party::new(&pki.server), Party::new(&pki.client));
+    let hub = Party::new(&pki.server);
+    let device = Party::new(&pki.client);
     let digest = |verifier: &IdentifierVerifier| {
         let mut parts: Vec<Vec<u8>> = Vec::new();
         verifier.settings(&mut |part| parts.push(part.to_vec()));

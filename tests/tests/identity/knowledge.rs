@@ -84,7 +84,9 @@ fn list<'h>(holders: impl IntoIterator<Item = &'h Holder>) -> TrustList {
 /// More documents than are at hand at one time do not displace the knowledge of a rotation or an end.
 #[test]
 fn a_replaced_key_and_an_ended_did_stay_known_however_many_others_follow() {
-    let (mut registry, mut rotated, mut ended) = (Registry::new(), Holder::new(), Holder::new());
+    let mut registry = Registry::new();
+    let mut rotated = Holder::new();
+    let mut ended = Holder::new();
     let others: Vec<_> = (0..=MAX_CACHED_DOCUMENTS).map(|_| Holder::new()).collect();
     for holder in others.iter().chain([&rotated, &ended]) {
         registry.put(holder);
@@ -123,7 +125,9 @@ fn a_replaced_key_and_an_ended_did_stay_known_however_many_others_follow() {
 /// is on the list.
 #[test]
 fn strangers_cost_no_look_up_and_leave_nothing() {
-    let (mut registry, member, stranger) = (Registry::new(), Holder::new(), Holder::new());
+    let mut registry = Registry::new();
+    let member = Holder::new();
+    let stranger = Holder::new();
     let members = Members::new(&awslc(), [member.did().clone()]);
     registry.put(&member);
     let first = registry.staple(&member, NOW_S);
@@ -151,7 +155,8 @@ fn strangers_cost_no_look_up_and_leave_nothing() {
 /// A wrong proof leaves nothing, even of a DID on the list.
 #[test]
 fn nothing_is_kept_of_a_wrong_proof() {
-    let (mut registry, member) = (Registry::new(), Holder::new());
+    let mut registry = Registry::new();
+    let member = Holder::new();
     registry.put(&member);
     let right = registry.staple(&member, NOW_S);
     let side = Side::new(&registry);
@@ -169,7 +174,9 @@ fn nothing_is_kept_of_a_wrong_proof() {
 /// At the bound, new DIDs are refused, and the knowledge so far stays.
 #[test]
 fn at_the_bound_new_dids_are_refused_and_old_knowledge_stays() {
-    let (mut registry, mut first, second) = (Registry::new(), Holder::new(), Holder::new());
+    let mut registry = Registry::new();
+    let mut first = Holder::new();
+    let second = Holder::new();
     registry.put(&first);
     registry.put(&second);
     let known = Arc::new(Known::new(Knowledge::with_max_dids(1)));
@@ -191,7 +198,8 @@ fn at_the_bound_new_dids_are_refused_and_old_knowledge_stays() {
 /// Listeners that trust different registries share their knowledge.
 #[test]
 fn a_registry_ends_and_replaces_no_did_of_another_one() {
-    let (mut registry, mut other) = (Registry::new(), Registry::at(PARTNER));
+    let mut registry = Registry::new();
+    let mut other = Registry::at(PARTNER);
     let [ended, mut rotated] = [(); 2].map(|()| Holder::new());
     registry.put(&ended);
     registry.put(&rotated);
@@ -230,7 +238,8 @@ fn a_registry_ends_and_replaces_no_did_of_another_one() {
 /// Each origin has a bound of its own.
 #[test]
 fn a_registry_takes_no_place_of_the_dids_of_another_one() {
-    let (mut registry, mut other) = (Registry::new(), Registry::at(PARTNER));
+    let mut registry = Registry::new();
+    let mut other = Registry::at(PARTNER);
     let [first, second, third] = [(); 3].map(|()| Holder::new());
     registry.put(&first);
     let [of_second, of_third] = [&second, &third].map(|holder| {
@@ -250,7 +259,9 @@ fn a_registry_takes_no_place_of_the_dids_of_another_one() {
 /// How far the registry's log has come is known after a restart, too.
 #[test]
 fn a_smaller_log_is_refused_after_a_restart() {
-    let (mut registry, device, mut other) = (Registry::new(), Holder::new(), Holder::new());
+    let mut registry = Registry::new();
+    let device = Holder::new();
+    let mut other = Holder::new();
     registry.put(&device);
     registry.put(&other);
     let before = registry.staple(&device, NOW_S);
@@ -287,7 +298,9 @@ impl KnownStore for Stored {
 /// Also if it is only a little smaller, and nothing has changed about the DID.
 #[test]
 fn a_little_smaller_log_is_refused_after_a_restart() {
-    let (mut registry, device, other) = (Registry::new(), Holder::new(), Holder::new());
+    let mut registry = Registry::new();
+    let device = Holder::new();
+    let other = Holder::new();
     registry.put(&device);
     // 200 entries, of which two are one part in a hundred.
     (0..99).for_each(|_| registry.put(&other));
@@ -335,7 +348,8 @@ fn no_replaced_document_without_a_number_counts_again_after_a_restart() {
 /// Another listener of the program has accepted a larger log since.
 #[test]
 fn a_checkpoint_with_verified_signatures_is_compared_with_what_is_known_since() {
-    let (mut registry, device) = (Registry::new(), Holder::new());
+    let mut registry = Registry::new();
+    let device = Holder::new();
     registry.put(&device);
     let note = registry.checkpoint(u64::try_from(NOW_S).unwrap()).to_string();
     let first = Side::new(&registry);
@@ -369,7 +383,8 @@ fn of_too_many_absent_dids_the_first_leaves() {
 /// A verifier that has never heard of a DID cannot vouch for an earlier verdict.
 #[test]
 fn an_earlier_verdict_on_an_unknown_did_is_unknown() {
-    let (mut registry, device) = (Registry::new(), Holder::new());
+    let mut registry = Registry::new();
+    let device = Holder::new();
     registry.put(&device);
     let staple = registry.staple(&device, NOW_S);
     let [side, fresh] = [(); 2].map(|()| Side::new(&registry));
@@ -385,7 +400,8 @@ fn an_earlier_verdict_on_an_unknown_did_is_unknown() {
 /// DID.
 #[test]
 fn a_pinned_document_beside_a_registry_is_asked_about() {
-    let (mut registry, mut device) = (Registry::new(), Holder::new());
+    let mut registry = Registry::new();
+    let mut device = Holder::new();
     registry.put(&device);
     let hash = Sha256Hash::of(&awslc(), device.document().canonical().as_bytes()).unwrap();
     let pins = TrustList::read(&format!("{} {hash}", device.did())).unwrap();
@@ -422,7 +438,9 @@ fn a_pinned_document_beside_a_registry_is_asked_about() {
 /// knowledge.
 #[test]
 fn an_older_proof_counts_in_an_outage_alone() {
-    let (mut registry, mut device, mut other) = (Registry::new(), Holder::new(), Holder::new());
+    let mut registry = Registry::new();
+    let mut device = Holder::new();
+    let mut other = Holder::new();
     registry.put(&device);
     registry.put(&other);
     let [older, oldest] = [1800, 3601].map(|age| registry.staple(&device, NOW_S - age));

@@ -33,11 +33,13 @@ struct Cast {
 
 impl Cast {
     fn new(typ: KeyType) -> Self {
-        let (pki, now_s) = (Pki::shared(typ), i64::try_from(NOW.unix_ms / 1000).unwrap());
+        let pki = Pki::shared(typ);
+        let now_s = i64::try_from(NOW.unix_ms / 1000).unwrap();
         let known = Arc::new(DocumentCache::new(awslc(), vec![DidMethod::OTT], 3600));
         let dids = [(&pki.client, "AB"), (&pki.server, "EF")].map(|(leaf, address)| {
             let did = format!("did:ott:{}:{}", address.repeat(32), "cd".repeat(32)).parse().unwrap();
-            let (ott, key) = (OttDid::read(&did).unwrap(), public(leaf));
+            let ott = OttDid::read(&did).unwrap();
+            let key = public(leaf);
             let document = ott::document(&ott.address, CREATED, &key, &key).unwrap();
             known.insert(ott::read_document(document.as_bytes(), &ott).unwrap(), 0, now_s).unwrap();
             did
@@ -55,7 +57,8 @@ impl Cast {
             subject: self.dids[usize::from(is_hub)].to_string(),
         };
         change(&mut credential);
-        let (provider, method) = (awslc(), format!("{ISSUER}#keys-1"));
+        let provider = awslc();
+        let method = format!("{ISSUER}#keys-1");
         let signer = self.issuer.signing_key(&provider);
         let text = credential.issue(&provider, &*signer, &method, CREATED).unwrap();
         let leaf = if is_hub { &self.pki.server } else { &self.pki.client };
@@ -71,7 +74,8 @@ impl Cast {
     }
 
     fn ends(&self, device: Credential, hub: Credential) -> (Arc<ClientConfig>, Arc<ServerConfig>) {
-        let (of_client, of_server) = (self.side(&self.issuer, device), self.side(&self.issuer, hub));
+        let of_client = self.side(&self.issuer, device);
+        let of_server = self.side(&self.issuer, hub);
         (client(of_client), server(of_server, ClientAuth::Required))
     }
 }

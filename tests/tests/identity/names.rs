@@ -111,7 +111,8 @@ impl Chain {
             params.name_constraints = is_constrained.then(|| constraint.clone());
             params
         };
-        let (root_key, key) = (KeyPair::generate().unwrap(), KeyPair::generate().unwrap());
+        let root_key = KeyPair::generate().unwrap();
+        let key = KeyPair::generate().unwrap();
         let root = with("root", of_root);
         let certificate = root.self_signed(&root_key).unwrap().der().clone();
         let intermediate = with("intermediate", !of_root);
@@ -156,7 +157,8 @@ impl Chain {
             std::fs::write(&path, pem::encode(&pem::Pem::new("CERTIFICATE", certificate.to_vec()))).unwrap();
             path
         };
-        let (root, intermediate) = (write("root.pem", &self.root), write("intermediate.pem", &self.chain[1]));
+        let root = write("root.pem", &self.root);
+        let intermediate = write("intermediate.pem", &self.chain[1]);
         let mut openssl = Command::new("openssl");
         openssl.args([
             "verify",
@@ -263,7 +265,8 @@ fn known_name(chain: Chain) -> Option<String> {
     let server = server.credentials(vec![pki.server.x509(&awslc())]).build().unwrap();
     let server = ServerConfig::new(server).unwrap().with_client_auth(ClientAuth::Required).unwrap();
     let tickets = Tickets::stateless(Arc::new(RotatingTickets::new(awslc()).unwrap()));
-    let (client, server) = (Arc::new(client), Arc::new(server.with_tickets(tickets)));
+    let client = Arc::new(client);
+    let server = Arc::new(server.with_tickets(tickets));
     let [full, resumed] = [false, true].map(|is_resumed| {
         let mut pair = Pair::new(&client, &server);
         pair.run().unwrap();

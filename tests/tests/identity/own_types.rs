@@ -262,7 +262,8 @@ fn session_ends_with_the_verdict() {
 
 #[test]
 fn changed_verifier_uses_neither_cache_nor_session() {
-    let (clients, tickets) = (Arc::default(), stateless());
+    let clients = Arc::default();
+    let tickets = stateless();
     let ends = Ends::new(client_profile(Tokens::of(1)), server_profile(Tokens::of(1)), &tickets);
     let ends = ends.with_caches(&clients);
     ends.connect(NOW);

@@ -77,7 +77,8 @@ fn both_sides_refuse_a_revoked_leaf() {
             let revocation = |chain: &[CertificateDer<'static>]| {
                 Revocation::new([list(&tree.root, &[]), list(&tree.intermediate, &[chain])]).unwrap()
             };
-            let (server, client) = (revocation(&tree.server.chain), revocation(&tree.client.chain));
+            let server = revocation(&tree.server.chain);
+            let client = revocation(&tree.client.chain);
             let refused = Err(Failure::Revoked.into());
 
             let (result, pair) = connect(&provider, &tree, [Some(server.clone()), None]);
@@ -160,7 +161,8 @@ fn sessions_are_bound_to_the_crls_and_their_rules() {
         let profile = Profile::builder(awslc()).trust(trust(&tree, revocation)).build().unwrap();
         *ClientConfig::new(profile).session_settings().as_bytes()
     };
-    let (first, second) = (list(&tree.intermediate, &[]), list(&tree.intermediate, &[&tree.server.chain]));
+    let first = list(&tree.intermediate, &[]);
+    let second = list(&tree.intermediate, &[&tree.server.chain]);
     let of = |list: &List| Revocation::new([list.clone()]).unwrap();
     let all = [
         settings(None),
@@ -237,7 +239,8 @@ fn revocation_refuses_unusable_crls() {
         assert!(error.contains("CRL 2: "), "{len} bytes: {error}");
     }
     // The second CRL of an issuer would never be used.
-    let (other, newer) = (list(&tree.intermediate, &[]), list(&tree.root, &[tree.intermediate.chain()]));
+    let other = list(&tree.intermediate, &[]);
+    let newer = list(&tree.root, &[tree.intermediate.chain()]);
     let error = Revocation::new([good.clone(), other, newer]).unwrap_err().to_string();
     assert!(error.contains("CRL 3: it is of the same issuer as CRL 1"), "{error}");
     // One of the CRLs applies to every certificate, whatever the other's distribution point.
@@ -388,7 +391,8 @@ fn a_crl_of_another_distribution_point_says_nothing() {
 #[test]
 fn only_the_crl_of_its_distribution_point_counts_in_any_order() {
     let past = 2021;
-    let (divided, other) = (Divided::new(true), Divided::new(true));
+    let divided = Divided::new(true);
+    let other = Divided::new(true);
     let (a, b) = (divided.list(Some("http://a"), &[]), divided.list(Some("http://b"), &[8]));
     let b_is_overdue = divided.list_until(Some("http://b"), &[], past);
     let a_is_overdue = divided.list_until(Some("http://a"), &[], past);
@@ -484,7 +488,8 @@ fn a_crl_is_of_its_issuer_in_every_spelling_of_the_name() {
         utf8("De\u{301}vice CA"),
     ] {
         let other = authority(name.clone());
-        let (empty, revokes) = (plain.list(None, &[]), other.list(None, &[7]));
+        let empty = plain.list(None, &[]);
+        let revokes = other.list(None, &[7]);
         for lists in [[&empty, &revokes], [&revokes, &empty]] {
             let error = Revocation::new(lists.map(Clone::clone)).unwrap_err().to_string();
             let expected =
@@ -520,7 +525,8 @@ fn refuses_a_crl_of_an_authority_that_may_not_sign_crls() {
         (vec![KeyUsagePurpose::KeyCertSign], Err(Failure::NotRevocationListIssuer)),
         (vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign], Ok(())),
     ] {
-        let (own, key) = (params("intermediate", &usages), KeyPair::generate().unwrap());
+        let own = params("intermediate", &usages);
+        let key = KeyPair::generate().unwrap();
         let certificate = own.signed_by(&key, &root).unwrap().der().clone();
         // rcgen makes no CRL for an issuer without cRLSign.
         let signer = params("intermediate", &[KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign]);

@@ -132,7 +132,8 @@ const BY_X509: &[H] = &[H::CERTIFICATE, H::CERTIFICATE_VERIFY];
 
 fn check(case: Case) {
     let Case { what, client: of_client, server: of_server, auth, flights: expected, learnt } = case;
-    let (client, server) = (client(of_client), server(of_server, auth));
+    let client = client(of_client);
+    let server = server(of_server, auth);
     for over in [Over::Stream, Over::StreamAfterRetry, Over::Datagrams] {
         let (ends, messages) = flights(&client, &server, over);
         assert_eq!(messages, expected.map(<[H]>::to_vec), "{what}, {over:?}");
@@ -393,7 +394,8 @@ fn server_flight(
 /// The extensions of an SSIRequest, each with its type.
 fn requested(request: &[u8]) -> Vec<(u16, Vec<u8>)> {
     assert_eq!((request[0], request[4]), (H::SSI_REQUEST.0, 0));
-    let (mut rest, mut all) = (&request[7..], Vec::new());
+    let mut rest = &request[7..];
+    let mut all = Vec::new();
     while let [a, b, c, d, more @ ..] = rest {
         let (body, more) = more.split_at(usize::from(u16::from_be_bytes([*c, *d])));
         all.push((u16::from_be_bytes([*a, *b]), body.to_vec()));
@@ -456,9 +458,8 @@ fn sends_a_proof_to_those_who_accept_it() {
             // A longer one would end the handshake at the peer.
             (vec![1; 16 * 1024 + 1], true, false),
         ] {
-            let wallets = [(); 2].map(|()| match accepts {
-                true => Arc::new(Wallet::asking_for_proofs().for_type(typ)),
-                false => wallet(typ),
+            let wallets = [(); 2].map(|()| {
+                if accepts { Arc::new(Wallet::asking_for_proofs().for_type(typ)) } else { wallet(typ) }
             });
             let holders = [("did:dunlin:device", &pki().client), ("did:dunlin:hub", &pki().server)];
             let [own_client, own_server] = holders.map(|(name, leaf)| match typ {
@@ -528,7 +529,8 @@ fn resumes_only_while_the_verdict_holds() {
             (*client(alone(trust(&wallets[0]), vec![of_client(typ)]))).clone().with_sessions(sessions);
         let tickets = Tickets::stateless(Arc::new(RotatingTickets::new(awslc()).unwrap()));
         let server = (*server(alone(trust(&wallets[1]), vec![of_server(typ)]), ClientAuth::Required)).clone();
-        let (client, server) = (Arc::new(client), Arc::new(server.with_tickets(tickets)));
+        let client = Arc::new(client);
+        let server = Arc::new(server.with_tickets(tickets));
         let resumes = |now: Now| {
             let ends = negotiated_over(over, &client, &server, now);
             assert!(ends.iter().all(
@@ -564,7 +566,8 @@ fn the_handshake_cache_keeps_no_identity_of_these_messages() {
         let server = (*server(of_server, ClientAuth::Required)).clone();
         let client = client.with_handshake_cache(CacheMode::Compact, clients, DEFAULT_MAX_AGE);
         let server = server.with_handshake_cache(CacheMode::Compact, servers.clone(), DEFAULT_MAX_AGE);
-        let (client, server) = (Arc::new(client), Arc::new(server.unwrap()));
+        let client = Arc::new(client);
+        let server = Arc::new(server.unwrap());
         for is_first in [true, false] {
             let ([client_end, server_end], messages) = flights(&client, &server, Over::Stream);
             let keeps_server = of_server_shown == X509 && !is_first;

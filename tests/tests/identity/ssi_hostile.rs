@@ -97,7 +97,8 @@ pub(crate) fn unexpected(got: H, expected: H) -> Result<(), Error> {
 #[test]
 fn refuses_another_kind_of_identity_than_it_has_asked_for() {
     let sent = "the peer broke the protocol: it sent a";
-    let (bare, credential) = ("bare DID", "verifiable credential");
+    let bare = "bare DID";
+    let credential = "verifiable credential";
     for (typ, other, error, text) in [
         (
             VC,
@@ -184,9 +185,10 @@ fn the_signature_covers_what_comes_before_it() {
             });
             // A bare identifier shows the change by its method.
             let is_method = typ == DID;
-            let bad = match is_method {
-                true => PeerMisbehaved::IllegalParameter(What::DidMethod),
-                false => PeerMisbehaved::BadSignature,
+            let bad = if is_method {
+                PeerMisbehaved::IllegalParameter(What::DidMethod)
+            } else {
+                PeerMisbehaved::BadSignature
             };
             assert_eq!(result, Err(bad.into()), "{typ} of {by:?}");
             let result = changed(|messages, at| {

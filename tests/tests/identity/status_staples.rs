@@ -35,9 +35,12 @@ fn with_lists(name: &str, leaf: &Leaf, status: &[u8]) -> Credential {
 fn sends_status_lists_to_those_who_accept_them() {
     for messages in [SsiMessages::Off, SsiMessages::Alone] {
         for accepts in [true, false] {
-            let wallets = [(); 2].map(|()| match accepts {
-                true => Arc::new(Wallet::accepting_status()),
-                false => Arc::new(Wallet::asking_for_proofs()),
+            let wallets = [(); 2].map(|()| {
+                if accepts {
+                    Arc::new(Wallet::accepting_status())
+                } else {
+                    Arc::new(Wallet::asking_for_proofs())
+                }
             });
             let end = |wallet, own| profile(trust(wallet), vec![own]).ssi_messages(messages);
             let lists = vec![1; 16 * 1024];

@@ -120,9 +120,12 @@ fn sends_a_stapled_proof_to_those_who_accept_it() {
         // A longer one would end the handshake at the peer.
         (vec![1; 16 * 1024 + 1], true, false),
     ] {
-        let wallet = || match accepts {
-            true => Arc::new(Wallet::asking_for_proofs()),
-            false => Arc::new(Wallet::of(&[DidMethod::DUNLIN])),
+        let wallet = || {
+            if accepts {
+                Arc::new(Wallet::asking_for_proofs())
+            } else {
+                Arc::new(Wallet::of(&[DidMethod::DUNLIN]))
+            }
         };
         let wallets = [wallet(), wallet()];
         let own_client = stapled("did:dunlin:device", &pki().client, &proof);
@@ -213,8 +216,8 @@ fn asks_the_verifier_before_it_resumes_or_uses_the_cache() {
         let mut server =
             (*server(profile(trust(&wallets[1]), vec![own_server]), ClientAuth::Required)).clone();
         if caches {
-            let (ours, theirs) =
-                (Arc::new(MemoryClientCache::default()), Arc::new(MemoryServerCache::new(8)));
+            let ours = Arc::new(MemoryClientCache::default());
+            let theirs = Arc::new(MemoryServerCache::new(8));
             client = client.with_handshake_cache(CacheMode::Compact, ours, DEFAULT_MAX_AGE);
             server = server.with_handshake_cache(CacheMode::Compact, theirs, DEFAULT_MAX_AGE).unwrap();
         } else {
@@ -222,10 +225,10 @@ fn asks_the_verifier_before_it_resumes_or_uses_the_cache() {
             server =
                 server.with_tickets(Tickets::stateless(Arc::new(RotatingTickets::new(awslc()).unwrap())));
         }
-        let (client, server) = (Arc::new(client), Arc::new(server));
-        let shortened = |ends: [Negotiated; 2]| match caches {
-            true => ends.map(|end| end.is_peer_cached()),
-            false => ends.map(|end| end.is_resumed()),
+        let client = Arc::new(client);
+        let server = Arc::new(server);
+        let shortened = |ends: [Negotiated; 2]| {
+            if caches { ends.map(|end| end.is_peer_cached()) } else { ends.map(|end| end.is_resumed()) }
         };
         assert_eq!(shortened(negotiated_over(over, &client, &server, NOW)), [false; 2]);
         assert_eq!(shortened(negotiated_over(over, &client, &server, NOW)), [true; 2]);

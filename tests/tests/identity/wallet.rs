@@ -173,10 +173,7 @@ impl Verifier for Wallet {
     fn verify(&self, claim: &Claim<'_>) -> Result<Verdict, AuthenticationFailure> {
         self.seen.lock().unwrap().push(claim.did_proof.map(<[u8]>::to_vec));
         self.seen_status.lock().unwrap().push(claim.credential_status.map(<[u8]>::to_vec));
-        match self.asks {
-            true => Ok(Verdict::Ask),
-            false => self.read(claim).map(Verdict::Accepted),
-        }
+        if self.asks { Ok(Verdict::Ask) } else { self.read(claim).map(Verdict::Accepted) }
     }
 
     fn read(&self, claim: &Claim<'_>) -> Result<Box<Verified>, AuthenticationFailure> {

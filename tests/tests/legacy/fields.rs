@@ -67,8 +67,10 @@ fn computes_the_same_secrets_as_openssl() {
     for field in FIELDS {
         let prime = field.finite_field().unwrap().prime;
         let files = Files::default();
-        let (params, key) = (files.write("field.pem", dhparam(field)), files.path("key.pem"));
-        let (theirs, secret) = (files.path("theirs.der"), files.path("secret"));
+        let params = files.write("field.pem", dhparam(field));
+        let key = files.path("key.pem");
+        let theirs = files.path("theirs.der");
+        let secret = files.path("secret");
         openssl(&["genpkey", "-paramfile", &params, "-out", &key]);
         openssl(&["pkey", "-in", &key, "-pubout", "-outform", "DER", "-out", &theirs]);
         let theirs = std::fs::read(&theirs).unwrap();

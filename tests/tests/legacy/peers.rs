@@ -25,17 +25,15 @@ fn args(files: &Files, identity: Option<&Identity>, is_server: bool) -> Vec<Stri
         return if is_server { vec!["-nocert".to_owned()] } else { Vec::new() };
     };
     let write = |name: &str, pem: &str| files.write(name, pem);
-    match is_server {
-        true => {
-            let (cert, key) = (write("cert.pem", identity.cert_pem), write("key.pem", identity.key_pem));
-            ["-cert", &cert, "-key", &key].map(str::to_owned).to_vec()
-        }
-        false => {
-            let root = write("root.pem", identity.root_pem);
-            ["-CAfile", &root, "-verify_return_error", "-verify_hostname", "localhost"]
-                .map(str::to_owned)
-                .to_vec()
-        }
+    if is_server {
+        let cert = write("cert.pem", identity.cert_pem);
+        let key = write("key.pem", identity.key_pem);
+        ["-cert", &cert, "-key", &key].map(str::to_owned).to_vec()
+    } else {
+        let root = write("root.pem", identity.root_pem);
+        ["-CAfile", &root, "-verify_return_error", "-verify_hostname", "localhost"]
+            .map(str::to_owned)
+            .to_vec()
     }
 }
 

@@ -64,7 +64,8 @@ fn identity(files: &Files, typ: Option<KeyType>, is_server: bool) -> Vec<String>
     };
     let pki = Pki::shared(typ);
     let own = if is_server { &pki.server } else { &pki.client };
-    let (cert, key) = (files.write("cert.pem", own.chain_pem()), files.write("key.pem", own.key_pem()));
+    let cert = files.write("cert.pem", own.chain_pem());
+    let key = files.write("key.pem", own.key_pem());
     let root = files.write("root.pem", pki.root_pem());
     let args = ["-cert", &cert, "-cert_chain", &cert, "-key", &key, "-CAfile", &root, "-verify_return_error"];
     let verify = is_server.then_some(["-Verify", "3"]).into_iter().flatten();
@@ -91,7 +92,8 @@ fn link(config: ClientConfig, relay: &Relay) -> UdpLink {
 
 /// OpenSSL's client, and a Dunlin server that has got its first datagram.
 fn s_client(config: &ServerConfig, typ: Option<KeyType>, more: &[&str]) -> (Process, UdpLink, Files) {
-    let (files, socket) = (Files::default(), socket());
+    let files = Files::default();
+    let socket = socket();
     let identity = identity(&files, typ, false);
     let connect = socket.local_addr().unwrap().to_string();
     let mut args = vec!["s_client", "-connect", &connect, "-servername", "localhost", "-dtls1_2"];
@@ -199,14 +201,16 @@ fn openssls_client_resumes_our_sessions() {
 
 fn gnutls_identity(files: &Files, typ: Option<KeyType>, is_server: bool) -> Vec<String> {
     let Some(typ) = typ else {
-        return match is_server {
-            true => vec!["--pskpasswd".to_owned(), files.write("psk.txt", format!("device-1:{PSK}\n"))],
-            false => ["--pskusername", "device-1", "--pskkey", PSK].map(str::to_owned).to_vec(),
+        return if is_server {
+            vec!["--pskpasswd".to_owned(), files.write("psk.txt", format!("device-1:{PSK}\n"))]
+        } else {
+            ["--pskusername", "device-1", "--pskkey", PSK].map(str::to_owned).to_vec()
         };
     };
     let pki = Pki::shared(typ);
     let own = if is_server { &pki.server } else { &pki.client };
-    let (cert, key) = (files.write("cert.pem", own.chain_pem()), files.write("key.pem", own.key_pem()));
+    let cert = files.write("cert.pem", own.chain_pem());
+    let key = files.write("key.pem", own.key_pem());
     let root = files.write("root.pem", pki.root_pem());
     let args = ["--x509certfile", &cert, "--x509keyfile", &key, "--x509cafile", &root];
     let verify = is_server.then_some(["--require-client-cert", "--verify-client-cert"]).into_iter().flatten();
@@ -240,11 +244,13 @@ fn connects_to_gnutlss_server_in_every_way_and_size() {
 fn accepts_gnutlss_client_in_every_way_and_size() {
     for (typ, [_, expected]) in ways() {
         for mtu in ["1200", "256"] {
-            let (files, socket) = (Files::default(), socket());
+            let files = Files::default();
+            let socket = socket();
             let identity = gnutls_identity(&files, typ, false);
             // gnutls-cli 3.7.9 crashes after a handshake with a PSK and ephemeral keys.
             let priority = GNUTLS.replace(":+ECDHE-PSK", "");
-            let (log, port) = (files.path("log"), socket.local_addr().unwrap().port().to_string());
+            let log = files.path("log");
+            let port = socket.local_addr().unwrap().port().to_string();
             let mut args = vec!["--udp", "--mtu", mtu, "--port", &port, "--priority", &priority];
             args.extend(["--logfile", &log, "--sni-hostname", "localhost", "--verify-hostname", "localhost"]);
             args.extend(identity.iter().map(String::as_str));

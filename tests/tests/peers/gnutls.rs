@@ -9,9 +9,10 @@ const TLS13: &str = "NORMAL:-VERS-ALL:+VERS-TLS1.3";
 
 /// A server with X.509 of this kind that requires a client certificate and echoes.
 fn gnutls_serv(typ: KeyType, priority: &str, more: &[&str]) -> Server {
-    let (pki, files) = (Pki::shared(typ), Files::default());
-    let (cert, key) =
-        (files.write("cert.pem", pki.server.chain_pem()), files.write("key.pem", pki.server.key_pem()));
+    let pki = Pki::shared(typ);
+    let files = Files::default();
+    let cert = files.write("cert.pem", pki.server.chain_pem());
+    let key = files.write("key.pem", pki.server.key_pem());
     let root = files.write("root.pem", pki.root_pem());
     let mut args = vec!["--port", "4433", "--echo", "--priority", priority, "--x509certfile", &cert];
     args.extend([
@@ -27,9 +28,10 @@ fn gnutls_serv(typ: KeyType, priority: &str, more: &[&str]) -> Server {
 }
 
 fn gnutls_cli(typ: KeyType, port: &str, priority: &str, more: &[&str]) -> (Process, Files) {
-    let (pki, files) = (Pki::shared(typ), Files::default());
-    let (cert, key) =
-        (files.write("cert.pem", pki.client.chain_pem()), files.write("key.pem", pki.client.key_pem()));
+    let pki = Pki::shared(typ);
+    let files = Files::default();
+    let cert = files.write("cert.pem", pki.client.chain_pem());
+    let key = files.write("key.pem", pki.client.key_pem());
     let root = files.write("root.pem", pki.root_pem());
     let log = files.path("log");
     let mut args =
@@ -181,7 +183,8 @@ fn connects_to_its_client_with_an_external_psk() {
 #[test]
 fn connects_to_its_server_with_raw_keys() {
     for typ in KEYS {
-        let (pki, files) = (Pki::shared(typ), Files::default());
+        let pki = Pki::shared(typ);
+        let files = Files::default();
         let key = files.write("key.pem", pki.server.key_pem());
         let public = files.write("public.pem", pki.server.public_key_pem());
         let priority = format!("{TLS13}:+CTYPE-CLI-RAWPK:+CTYPE-SRV-RAWPK");
@@ -198,7 +201,8 @@ fn connects_to_its_server_with_raw_keys() {
 fn connects_to_its_client_with_raw_keys() {
     for typ in KEYS {
         let (listener, port) = listen();
-        let (pki, files) = (Pki::shared(typ), Files::default());
+        let pki = Pki::shared(typ);
+        let files = Files::default();
         let key = files.write("key.pem", pki.client.key_pem());
         let public = files.write("public.pem", pki.client.public_key_pem());
         let priority = format!("{TLS13}:+CTYPE-CLI-RAWPK:+CTYPE-SRV-RAWPK");

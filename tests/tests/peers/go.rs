@@ -119,8 +119,10 @@ fn connects_with_every_group_and_after_a_retry() {
 #[test]
 fn connects_with_the_hybrid_or_its_curve() {
     let typ = KeyType::P256;
-    let (x25519, hybrid) = (dunlin_awslc::X25519, dunlin_awslc::X25519MLKEM768);
-    let (p256, nist) = (dunlin_awslc::SECP256R1, dunlin_awslc::SECP256R1MLKEM768);
+    let x25519 = dunlin_awslc::X25519;
+    let hybrid = dunlin_awslc::X25519MLKEM768;
+    let p256 = dunlin_awslc::SECP256R1;
+    let nist = dunlin_awslc::SECP256R1MLKEM768;
     for (ours, theirs, group) in [
         (vec![hybrid, x25519], "X25519MLKEM768,x25519", NamedGroup::X25519MLKEM768),
         (vec![hybrid], "X25519MLKEM768", NamedGroup::X25519MLKEM768),
@@ -151,7 +153,8 @@ fn sends_a_cookie_to_its_client() {
 
 #[test]
 fn resumes_with_its_server() {
-    let (typ, sessions) = (KeyType::P256, with_sessions());
+    let typ = KeyType::P256;
+    let sessions = with_sessions();
     let mut go = Go::new("server", typ, &["-connections", "3"]);
     for resumed in [false, true, true] {
         let ours = client(typ, |c| c.with_sessions(sessions.clone()));
@@ -214,7 +217,8 @@ fn agrees_on_alpn_and_exporters() {
 
 #[test]
 fn each_side_reports_a_refusal() {
-    let (known, unknown) = (KeyType::P256, KeyType::Ed25519);
+    let known = KeyType::P256;
+    let unknown = KeyType::Ed25519;
     // A server and a client of Go that Dunlin does not trust.
     for (ours, role) in [(client(known, |c| c), "server"), (server(known, |s| s), "client")] {
         let mut go = Go::new(role, unknown, &[]);

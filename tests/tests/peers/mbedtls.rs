@@ -168,7 +168,8 @@ fn both_sides_fragment_to_small_datagrams() {
 #[test]
 fn resumes_sessions_with_new_connection_ids() {
     let case = Case { ours: Some(5), theirs: Some(5), connections: 2, ..DEFAULT };
-    let (mut peer, config) = (case.start("server", 0), case.client());
+    let mut peer = case.start("server", 0);
+    let config = case.client();
     let address = peer.address();
     let mut seen = Vec::new();
     for is_resumed in [false, true] {

@@ -11,9 +11,10 @@ use dunlin_tests::{KeyType, Pki, ends, full_awslc};
 
 /// A server with X.509 of this kind that requires a client certificate.
 fn s_server(typ: KeyType, more: &[&str]) -> Server {
-    let (pki, files) = (Pki::shared(typ), Files::default());
-    let (cert, key) =
-        (files.write("cert.pem", pki.server.chain_pem()), files.write("key.pem", pki.server.key_pem()));
+    let pki = Pki::shared(typ);
+    let files = Files::default();
+    let cert = files.write("cert.pem", pki.server.chain_pem());
+    let key = files.write("key.pem", pki.server.key_pem());
     let root = files.write("root.pem", pki.root_pem());
     let mut args =
         vec!["s_server", "-accept", "127.0.0.1:4433", "-tls1_3", "-cert", &cert, "-cert_chain", &cert];
@@ -23,9 +24,10 @@ fn s_server(typ: KeyType, more: &[&str]) -> Server {
 }
 
 fn s_client(typ: KeyType, port: &str, more: &[&str]) -> (Process, Files) {
-    let (pki, files) = (Pki::shared(typ), Files::default());
-    let (cert, key) =
-        (files.write("cert.pem", pki.client.chain_pem()), files.write("key.pem", pki.client.key_pem()));
+    let pki = Pki::shared(typ);
+    let files = Files::default();
+    let cert = files.write("cert.pem", pki.client.chain_pem());
+    let key = files.write("key.pem", pki.client.key_pem());
     let root = files.write("root.pem", pki.root_pem());
     let connect = format!("127.0.0.1:{port}");
     let mut args = vec!["s_client", "-connect", &connect, "-servername", "localhost", "-tls1_3"];

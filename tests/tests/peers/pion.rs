@@ -158,7 +158,8 @@ fn resumes_sessions_in_both_roles() {
     let config = server(typ, None).with_tickets(sessions);
     let (mut pion, mut link) = from(typ, &config, &twice);
     pion.converse(&mut link);
-    let (socket, before) = (link.socket, link.connection.peer_address());
+    let socket = link.socket;
+    let before = link.connection.peer_address();
     let peer = next_sender(&socket, Some(before));
     let connection = DtlsConnection::server(&Arc::new(config), peer, now());
     let mut link = UdpLink::new(connection, socket);

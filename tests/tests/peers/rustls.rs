@@ -106,7 +106,8 @@ impl Pair {
 
     /// Carries bytes both ways until neither side has more to send. Returns each side's result.
     fn run(&mut self) -> (Result<(), dunlin::Error>, Result<(), rustls::Error>) {
-        let (mut ours, mut theirs) = (Ok(()), Ok(()));
+        let mut ours = Ok(());
+        let mut theirs = Ok(());
         loop {
             let to_theirs = self.ours.transmit().to_vec();
             self.ours.transmitted(to_theirs.len());
@@ -311,8 +312,10 @@ fn connects_with_post_quantum_signatures() {
 #[test]
 fn connects_with_the_hybrid_or_its_curve() {
     let typ = KeyType::P256;
-    let (x25519, hybrid) = (dunlin_awslc::X25519, dunlin_awslc::X25519MLKEM768);
-    let (p256, nist) = (dunlin_awslc::SECP256R1, dunlin_awslc::SECP256R1MLKEM768);
+    let x25519 = dunlin_awslc::X25519;
+    let hybrid = dunlin_awslc::X25519MLKEM768;
+    let p256 = dunlin_awslc::SECP256R1;
+    let nist = dunlin_awslc::SECP256R1MLKEM768;
     let their_hybrid: &[&dyn SupportedKxGroup] = &[kx_group::X25519MLKEM768, kx_group::X25519];
     let their_nist: &[&dyn SupportedKxGroup] = &[kx_group::SECP256R1MLKEM768, kx_group::SECP256R1];
     for (ours, theirs, group) in [
@@ -373,7 +376,8 @@ fn sends_a_cookie_to_its_client() {
 #[test]
 fn resumes_with_its_server() {
     let typ = KeyType::P256;
-    let (by_name, mut sealed) = (their_server(typ, provider()), their_server(typ, provider()));
+    let by_name = their_server(typ, provider());
+    let mut sealed = their_server(typ, provider());
     sealed.ticketer = aws_lc_rs::Ticketer::new().unwrap();
     for config in [by_name, sealed].map(Arc::new) {
         let sessions = with_sessions();
@@ -520,7 +524,8 @@ fn agrees_on_alpn() {
 #[test]
 fn exporters_agree() {
     for pair in both(KeyType::P256).map(Pair::connect) {
-        let (label, mut ours) = (&b"EXPORTER-of-a-test"[..], [0; 100]);
+        let label = &b"EXPORTER-of-a-test"[..];
+        let mut ours = [0; 100];
         for context in [&b""[..], b"context"] {
             pair.ours.export(label, Some(context), &mut ours).unwrap();
             let theirs = pair.theirs.export_keying_material([0; 100], label, Some(context)).unwrap();
@@ -647,7 +652,8 @@ fn connects_with_raw_public_keys_in_both_directions() {
 
 #[test]
 fn each_side_reports_a_refusal() {
-    let (ours, theirs) = (KeyType::P256, KeyType::Ed25519);
+    let ours = KeyType::P256;
+    let theirs = KeyType::Ed25519;
     // A server and a client of rustls that Dunlin does not trust; each receives the reason.
     let mut pair = Pair::with_their_server(client(ours, |c| c), &Arc::new(their_server(theirs, provider())));
     let unknown = rustls::Error::AlertReceived(rustls::AlertDescription::UnknownCA);

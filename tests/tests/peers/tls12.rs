@@ -52,7 +52,8 @@ fn key_type(suite: &Tls12CipherSuite) -> KeyType {
 fn identity_args(files: &Files, typ: KeyType, is_server: bool) -> Vec<String> {
     let pki = Pki::shared(typ);
     let own = if is_server { &pki.server } else { &pki.client };
-    let (cert, key) = (files.write("cert.pem", own.chain_pem()), files.write("key.pem", own.key_pem()));
+    let cert = files.write("cert.pem", own.chain_pem());
+    let key = files.write("key.pem", own.key_pem());
     let root = files.write("root.pem", pki.root_pem());
     ["-cert", &cert, "-cert_chain", &cert, "-key", &key, "-CAfile", &root, "-verify_return_error"]
         .map(str::to_owned)
@@ -159,7 +160,8 @@ fn exchanges_a_mebibyte_with_openssl_under_mutual_x509() {
 #[test]
 fn connects_to_openssl_with_every_suite() {
     for suite in suites() {
-        let (name, typ) = (openssl_name(suite.id), Some(key_type(suite)));
+        let name = openssl_name(suite.id);
+        let typ = Some(key_type(suite));
         let typ = typ.filter(|_| suite.authentication != Tls12Authentication::Psk);
         // OpenSSL's security level excludes tags of 8 bytes.
         let cipher = format!("{name}:@SECLEVEL=0");
@@ -231,14 +233,16 @@ fn peers_with_tls13_use_it() {
 
 fn gnutls_identity(files: &Files, typ: Option<KeyType>, is_server: bool) -> Vec<String> {
     let Some(typ) = typ else {
-        return match is_server {
-            true => vec!["--pskpasswd".to_owned(), files.write("psk.txt", format!("device-1:{PSK}\n"))],
-            false => ["--pskusername", "device-1", "--pskkey", PSK].map(str::to_owned).to_vec(),
+        return if is_server {
+            vec!["--pskpasswd".to_owned(), files.write("psk.txt", format!("device-1:{PSK}\n"))]
+        } else {
+            ["--pskusername", "device-1", "--pskkey", PSK].map(str::to_owned).to_vec()
         };
     };
     let pki = Pki::shared(typ);
     let own = if is_server { &pki.server } else { &pki.client };
-    let (cert, key) = (files.write("cert.pem", own.chain_pem()), files.write("key.pem", own.key_pem()));
+    let cert = files.write("cert.pem", own.chain_pem());
+    let key = files.write("key.pem", own.key_pem());
     let root = files.write("root.pem", pki.root_pem());
     let mut args =
         ["--x509certfile", &cert, "--x509keyfile", &key, "--x509cafile", &root].map(str::to_owned).to_vec();
@@ -343,7 +347,8 @@ fn connects_to_gnutls_with_every_suite() {
 
 #[test]
 fn connects_to_gnutls_with_raw_keys() {
-    let (pki, provider) = (Pki::shared(KeyType::P256), awslc());
+    let pki = Pki::shared(KeyType::P256);
+    let provider = awslc();
     let profile = |is_client: bool| {
         let (own, peer) = if is_client { (&pki.client, &pki.server) } else { (&pki.server, &pki.client) };
         let trust = Trust { x509: None, raw_key: Some(RawKeyTrust::Keys(vec![peer.public_key.clone()])) };

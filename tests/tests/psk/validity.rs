@@ -70,7 +70,8 @@ fn resumed(pair: &Pair) -> bool {
 #[test]
 fn replacing_a_key_invalidates_its_sessions() {
     for tickets in every_kind_of_ticket() {
-        let (known, sessions) = (Known::default(), Arc::default());
+        let known = Known::default();
+        let sessions = Arc::default();
         let server = server(known.source(), tickets);
         known.set(Some(psk(1)));
         assert!(!resumed(&connect(&client(psk(1), &sessions), &server)));
@@ -86,7 +87,8 @@ fn replacing_a_key_invalidates_its_sessions() {
 #[test]
 fn removing_a_key_invalidates_its_sessions() {
     for tickets in every_kind_of_ticket() {
-        let (known, sessions) = (Known::default(), Arc::default());
+        let known = Known::default();
+        let sessions = Arc::default();
         let server = server(known.source(), tickets);
         known.set(Some(psk(1)));
         connect(&client(psk(1), &sessions), &server);
@@ -101,7 +103,8 @@ fn removing_a_key_invalidates_its_sessions() {
 #[test]
 fn client_drops_sessions_of_replaced_keys() {
     for tickets in every_kind_of_ticket() {
-        let (known, sessions) = (Known::default(), Arc::default());
+        let known = Known::default();
+        let sessions = Arc::default();
         let server = server(known.source(), tickets);
         known.set(Some(psk(1)));
         connect(&client(psk(1), &sessions), &server);
@@ -128,7 +131,8 @@ fn expired_keys_look_like_unknown_ones() {
         let last = Now::from_unix_ms(end - 1);
         assert_eq!(run(psk(1), NOW), (false, None));
         assert_eq!(run(psk(1), last), (true, None));
-        let (wrong, expired) = (run(psk(2), last).1, run(psk(1), Now::from_unix_ms(end)).1);
+        let wrong = run(psk(2), last).1;
+        let expired = run(psk(1), Now::from_unix_ms(end)).1;
         let unknown = run(Psk::new("d2", &[1; 32]).unwrap(), last).1;
         assert!(matches!(wrong, Some(Error::AlertReceived(_))), "{wrong:?}");
         assert_eq!((&expired, &unknown), (&wrong, &wrong));
@@ -138,7 +142,8 @@ fn expired_keys_look_like_unknown_ones() {
 #[test]
 fn names_of_keys_are_looked_up_on_resumption() {
     for tickets in every_kind_of_ticket() {
-        let (known, sessions) = (Known::default(), Arc::default());
+        let known = Known::default();
+        let sessions = Arc::default();
         let server = server(known.source(), tickets);
         let client = client(psk(1).with_name("gateway"), &sessions);
         for (round, name) in ["pump 7", "pump 8"].into_iter().enumerate() {
@@ -165,7 +170,8 @@ fn caller_is_asked_for_the_key_of_a_session() {
             [(1, 1, Ok(false)), (1, 1, Ok(true)), (2, 2, Err(PeerMisbehaved::BadBinder.into()))]
         {
             let mut pair = Pair::new(&client(psk(1), &sessions), &server);
-            let (mut run, mut of_key) = (pair.run(), 0);
+            let mut run = pair.run();
+            let mut of_key = 0;
             while let Some((id, question)) = pair.server_question() {
                 let Question::FindPsk { identity } = question else { panic!() };
                 let found = (identity == b"d1").then(|| Arc::new(psk(known)));

@@ -27,7 +27,8 @@ fn psk(byte: u8) -> Arc<Psk> {
 }
 
 fn profile(own: Option<&Leaf>) -> ProfileBuilder {
-    let (provider, pki) = (awslc(), Pki::shared(KeyType::P256));
+    let provider = awslc();
+    let pki = Pki::shared(KeyType::P256);
     let trust = Trust { x509: Some(pki.trust()), raw_key: None };
     let own = own.map(|own| own.x509(&provider)).into_iter().collect();
     Profile::builder(provider).trust(trust).credentials(own)
@@ -391,7 +392,8 @@ fn edit_hello(flight: &[u8], edit: impl FnOnce(&mut Extensions)) -> Vec<u8> {
     let hello = records.remove(0);
     let mut at = suites_at(&hello).end;
     at += if hello[5] == 1 { 1 + usize::from(hello[at]) } else { 1 };
-    let (fixed, mut rest) = (&hello[9..at], &hello[at + 2..]);
+    let fixed = &hello[9..at];
+    let mut rest = &hello[at + 2..];
     let mut extensions = Vec::new();
     while let [a, b, c, d, others @ ..] = rest {
         let (body, others) = others.split_at(usize::from(u16::from_be_bytes([*c, *d])));
@@ -478,9 +480,10 @@ fn a_server_does_not_resume_a_session_beside_the_extension() {
             let hello = take(&mut pair.client);
             assert!(extension(&hello, 41).is_some(), "no ticket");
             // Only the honest ClientHello has a valid binder, but the other one meets no check of a binder.
-            let hello = match with_extension {
-                true => edit_hello(&hello, |extensions| extensions.insert(0, (EXTENSION, vec![]))),
-                false => hello,
+            let hello = if with_extension {
+                edit_hello(&hello, |extensions| extensions.insert(0, (EXTENSION, vec![])))
+            } else {
+                hello
             };
             pair.server.receive(NOW, &hello).unwrap();
             let flight = take(&mut pair.server);

@@ -72,7 +72,8 @@ fn sessions_resume_more_than_once() {
     for tickets in ends::tickets() {
         for profile in [tls12, both] {
             let sessions = with_sessions();
-            let (client, server) = (client(profile(), &sessions), server(tls12(), &tickets));
+            let client = client(profile(), &sessions);
+            let server = server(tls12(), &tickets);
             for expected in [false, true, true] {
                 assert_eq!(resumed(&client, &server, NOW), expected, "{tickets:?}");
             }
@@ -92,13 +93,15 @@ fn session_is_bound_to_version_settings_suite_and_lifetime() {
         };
         let both_client = client(both(), &sessions);
         // A TLS 1.2 session, offered to a server that now supports TLS 1.3, and back.
-        let (old, new) = (server(tls12(), &tickets), server(both(), &tickets));
+        let old = server(tls12(), &tickets);
+        let new = server(both(), &tickets);
         assert_eq!(version(&both_client, &old), (ProtocolVersion::TLS1_2, false));
         assert_eq!(version(&both_client, &new), (ProtocolVersion::TLS1_3, false));
         assert_eq!(version(&both_client, &old), (ProtocolVersion::TLS1_2, false));
 
         let sessions = with_sessions();
-        let (client12, server12) = (client(tls12(), &sessions), server(tls12(), &tickets));
+        let client12 = client(tls12(), &sessions);
+        let server12 = server(tls12(), &tickets);
         assert!(!resumed(&client12, &server12, NOW));
         assert!(resumed(&client12, &server12, NOW));
         // Other settings of the server.
@@ -155,7 +158,8 @@ fn session_survives_encoding() {
 #[test]
 fn server_asks_the_caller_for_sessions() {
     let sessions = with_sessions();
-    let (client, server) = (client(tls12(), &sessions), server(tls12(), &Tickets::ask()));
+    let client = client(tls12(), &sessions);
+    let server = server(tls12(), &Tickets::ask());
     let mut pair = Pair::new(&Arc::new(client.clone()), &Arc::new(server.clone()));
     pair.connect().unwrap();
     let (id, session) = pair
@@ -238,7 +242,8 @@ fn fatal_alert_invalidates_the_session() {
 fn session_survives_ends_without_a_fatal_alert() {
     for tickets in ends::tickets() {
         let sessions: Arc<dyn ClientSessions> = Arc::new(Fixed(std::sync::Mutex::default()));
-        let (client, server) = (client(tls12(), &sessions), server(tls12(), &tickets));
+        let client = client(tls12(), &sessions);
+        let server = server(tls12(), &tickets);
         let mut pair = settled(&client, &server);
         assert_eq!(pair.client.receive_end(), Err(Error::Truncated));
         assert_eq!(pair.server.receive_end(), Err(Error::Truncated));
@@ -259,7 +264,8 @@ fn with_session_id(flight: &[u8], id: &[u8]) -> Vec<u8> {
     let (first, others) = flight.split_at(records(flight)[0].len());
     let mut all = messages(&first[5..]);
     let at = 4 + 2 + 32;
-    let (start, rest) = (&all[0][4..at], &all[0][at + 1 + usize::from(all[0][at])..]);
+    let start = &all[0][4..at];
+    let rest = &all[0][at + 1 + usize::from(all[0][at])..];
     all[0] = message(all[0][0], &[start, &[id.len() as u8], id, rest].concat());
     let content = all.concat();
     [&first[..3], &(content.len() as u16).to_be_bytes(), &content, others].concat()
@@ -308,7 +314,8 @@ fn failed_ticket_resumption_forgets_no_other_session() {
 #[test]
 fn caller_is_told_to_forget_a_failed_session() {
     for profile in [tls12, tls13] {
-        let (client, server) = (client(profile(), &with_sessions()), server(profile(), &Tickets::ask()));
+        let client = client(profile(), &with_sessions());
+        let server = server(profile(), &Tickets::ask());
         let mut pair = settled(&client, &server);
         let is_new =
             |event: &Event| if let Event::NewSession(id, _) = event { Some(id.clone()) } else { None };
@@ -381,7 +388,8 @@ fn sessions_require_extended_master_secret() {
     for tickets in ends::tickets() {
         let sessions = with_sessions();
         let profile = || tls12().extended_master_secret_required(false);
-        let (client, server) = (client(profile(), &sessions), server(profile(), &tickets));
+        let client = client(profile(), &sessions);
+        let server = server(profile(), &tickets);
         // Without it, neither side keeps a session of a full handshake …
         let server = server.with_client_auth(ClientAuth::None).unwrap();
         let mut pair = Pair::new(&Arc::new(client.clone()), &Arc::new(server.clone()));
@@ -429,7 +437,8 @@ fn sessions_require_extended_master_secret() {
 fn openssl_identity(files: &Files, is_server: bool) -> Vec<String> {
     let pki = Pki::shared(KeyType::P256);
     let own = if is_server { &pki.server } else { &pki.client };
-    let (cert, key) = (files.write("cert.pem", own.chain_pem()), files.write("key.pem", own.key_pem()));
+    let cert = files.write("cert.pem", own.chain_pem());
+    let key = files.write("key.pem", own.key_pem());
     let root = files.write("root.pem", pki.root_pem());
     ["-cert", &cert, "-cert_chain", &cert, "-key", &key, "-CAfile", &root, "-tls1_2"]
         .map(str::to_owned)

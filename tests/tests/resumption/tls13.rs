@@ -74,7 +74,8 @@ fn connect(client: &Arc<ClientConfig>, server: &Arc<ServerConfig>, now: Now) -> 
     let mut pair = Pair::at(client, server, now);
     pair.connect().unwrap();
     pair.echo(b"hello").unwrap();
-    let (ours, theirs) = (pair.client.negotiated().unwrap(), pair.server.negotiated().unwrap());
+    let ours = pair.client.negotiated().unwrap();
+    let theirs = pair.server.negotiated().unwrap();
     assert_eq!(ours.is_resumed(), theirs.is_resumed());
     (ours.is_resumed(), pair)
 }
@@ -85,9 +86,12 @@ fn connect(client: &Arc<ClientConfig>, server: &Arc<ServerConfig>, now: Now) -> 
 fn session_is_resumed_only_with_its_credential() {
     let pki = Pki::shared(KeyType::P256);
     for is_tls12 in [false, true] {
-        let version = |profile: ProfileBuilder| match is_tls12 {
-            true => profile.cipher_suites(vec![]).tls12_cipher_suites(TLS12_CIPHER_SUITES.to_vec()),
-            false => profile,
+        let version = |profile: ProfileBuilder| {
+            if is_tls12 {
+                profile.cipher_suites(vec![]).tls12_cipher_suites(TLS12_CIPHER_SUITES.to_vec())
+            } else {
+                profile
+            }
         };
         for tickets in [stateless(), stateful()] {
             let profile = version(server_profile()).build().unwrap();
@@ -126,9 +130,12 @@ impl SealTickets for Bloated {
 #[test]
 fn client_does_not_keep_a_too_long_ticket() {
     for is_tls12 in [false, true] {
-        let version = |profile: ProfileBuilder| match is_tls12 {
-            true => profile.cipher_suites(vec![]).tls12_cipher_suites(TLS12_CIPHER_SUITES.to_vec()),
-            false => profile,
+        let version = |profile: ProfileBuilder| {
+            if is_tls12 {
+                profile.cipher_suites(vec![]).tls12_cipher_suites(TLS12_CIPHER_SUITES.to_vec())
+            } else {
+                profile
+            }
         };
         let server = ServerConfig::new(version(server_profile()).build().unwrap()).unwrap();
         let server = Arc::new(server.with_tickets(Tickets::stateless(Arc::new(Bloated))));
@@ -144,7 +151,8 @@ fn client_does_not_keep_a_too_long_ticket() {
 #[test]
 fn both_identities_survive_repeated_resumptions() {
     for tickets in [stateless(), stateful()] {
-        let (client, server) = (client(), server(&tickets));
+        let client = client();
+        let server = server(&tickets);
         for round in 0..5 {
             let (resumed, pair) = connect(&client, &server, NOW);
             assert_eq!(resumed, round > 0);
@@ -163,7 +171,8 @@ fn both_identities_survive_repeated_resumptions() {
 #[test]
 fn stored_sessions_keep_the_chain_and_tickets_do_not() {
     for (tickets, kept) in [(stateful(), 2), (stateless(), 0)] {
-        let (client, server) = (client(), server(&tickets));
+        let client = client();
+        let server = server(&tickets);
         connect(&client, &server, NOW);
         let (_, pair) = connect(&client, &server, NOW);
         let Some(PeerIdentity::X509(id)) = pair.server.negotiated().unwrap().peer.clone() else { panic!() };
@@ -173,7 +182,8 @@ fn stored_sessions_keep_the_chain_and_tickets_do_not() {
 
 #[test]
 fn raw_keys_are_resumed() {
-    let (provider, pki) = (awslc(), Pki::shared(KeyType::Ed25519));
+    let provider = awslc();
+    let pki = Pki::shared(KeyType::Ed25519);
     let trust = |key: &dunlin_tests::Leaf| Trust {
         x509: None,
         raw_key: Some(RawKeyTrust::Keys(vec![key.public_key.clone()])),
@@ -216,15 +226,18 @@ fn server_sends_the_configured_number_of_tickets() {
 /// end.
 #[test]
 fn tickets_expire_at_the_end_of_their_lifetime() {
-    let (hour, moment) = (Duration::from_secs(3600), Duration::from_millis(1));
+    let hour = Duration::from_secs(3600);
+    let moment = Duration::from_millis(1);
     for tickets in [stateless().lifetime(hour), stateful().lifetime(hour)] {
         for (age, resumes) in [(hour - moment, true), (hour, false)] {
-            let (client, server) = (client(), server(&tickets));
+            let client = client();
+            let server = server(&tickets);
             connect(&client, &server, NOW);
             assert_eq!(connect(&client, &server, later(age)).0, resumes, "{age:?}");
         }
         // The server does not rely on the client's clock.
-        let (client, server) = (client(), server(&tickets));
+        let client = client();
+        let server = server(&tickets);
         connect(&client, &server, NOW);
         let mut pair = Pair::at(&client, &server, later(hour - moment));
         pair.now = later(hour);
@@ -237,7 +250,8 @@ fn tickets_expire_at_the_end_of_their_lifetime() {
 fn renewed_tickets_expire_a_week_after_authentication() {
     let day = Duration::from_secs(24 * 3600);
     for tickets in [stateless().lifetime(day * 7), stateful().lifetime(day * 7)] {
-        let (client, server) = (client(), server(&tickets));
+        let client = client();
+        let server = server(&tickets);
         connect(&client, &server, NOW);
         for days in 1..7 {
             assert!(connect(&client, &server, later(day * days)).0, "day {days}");
@@ -251,7 +265,8 @@ fn renewed_tickets_expire_a_week_after_authentication() {
 fn resumption_ends_with_the_certificate() {
     let end = |offset_ms: i64| Now::from_unix_ms(2_051_222_400_000u64.saturating_add_signed(offset_ms));
     for tickets in [stateless(), stateful()] {
-        let (client, server) = (client(), server(&tickets));
+        let client = client();
+        let server = server(&tickets);
         connect(&client, &server, end(-60_000));
         assert!(connect(&client, &server, end(999)).0);
         let mut pair = Pair::at(&client, &server, end(1000));
@@ -319,9 +334,12 @@ fn ticket_is_bound_to_the_server_settings() {
 #[test]
 fn session_serves_only_profiles_of_its_rank_or_below() {
     for is_tls12 in [false, true] {
-        let version = |profile: ProfileBuilder| match is_tls12 {
-            true => profile.cipher_suites(vec![]).tls12_cipher_suites(TLS12_CIPHER_SUITES.to_vec()),
-            false => profile,
+        let version = |profile: ProfileBuilder| {
+            if is_tls12 {
+                profile.cipher_suites(vec![]).tls12_cipher_suites(TLS12_CIPHER_SUITES.to_vec())
+            } else {
+                profile
+            }
         };
         for tickets in [stateless(), stateful()] {
             let server = |rank: i32| {
@@ -354,7 +372,8 @@ fn session_serves_only_profiles_of_its_rank_or_below() {
 #[test]
 fn client_resumes_only_sessions_of_its_rank_or_above() {
     for tickets in [stateless(), stateful()] {
-        let (server, store) = (server(&tickets), Arc::new(MemoryClientSessions::new(8, 8)));
+        let server = server(&tickets);
+        let store = Arc::new(MemoryClientSessions::new(8, 8));
         let client = |rank: i32| {
             let profile = client_profile().name(format!("rank {rank}")).rank(rank).build().unwrap();
             Arc::new(ClientConfig::new(profile).with_sessions(store.clone()))
@@ -475,7 +494,8 @@ fn second_client_hello_keeps_the_psk_modes() {
 
 #[test]
 fn resumes_sessions_that_the_caller_keeps() {
-    let (client, server) = (client(), server(&Tickets::ask()));
+    let client = client();
+    let server = server(&Tickets::ask());
     let mut kept: Vec<(Vec<u8>, Session)> = Vec::new();
     for resumed in [false, true, true] {
         let mut pair = Pair::new(&client, &server);

@@ -306,7 +306,8 @@ impl SealTickets for Vault {
 
 #[test]
 fn resumed_0rtt_handshake() {
-    let (first, trace) = (Trace::load("simple_1rtt"), Trace::load("resumed_0rtt"));
+    let first = Trace::load("simple_1rtt");
+    let trace = Trace::load("resumed_0rtt");
     for provider in providers() {
         let mut client = resumed_0rtt_client(&first, &trace, &provider);
         let mut server = resumed_0rtt_server(&first, &trace, &provider);

@@ -90,7 +90,8 @@ impl Tap {
         if typ != [ContentType::HANDSHAKE.0] {
             return ours.to_vec();
         }
-        let (mut rest, mut words) = (content, Vec::new());
+        let mut rest = content;
+        let mut words = Vec::new();
         while !rest.is_empty() {
             let (message, others) = rest.split_at(announced(rest));
             words.extend_from_slice(self.wording.iter().find(|w| w[0] == message[0]).map_or(message, |w| w));

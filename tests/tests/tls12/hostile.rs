@@ -22,7 +22,8 @@ fn profile() -> ProfileBuilder {
 
 /// A pair with mutual X.509 and edited profiles.
 fn pair_with(edit: impl Fn(ProfileBuilder) -> ProfileBuilder) -> Pair {
-    let (provider, pki) = (awslc(), Pki::shared(KeyType::P256));
+    let provider = awslc();
+    let pki = Pki::shared(KeyType::P256);
     let trust = || Trust { x509: Some(pki.trust()), raw_key: None };
     let client = edit(profile().trust(trust()).credentials(vec![pki.client.x509(&provider)]));
     let server = edit(profile().trust(trust()).credentials(vec![pki.server.x509(&provider)]));
@@ -395,7 +396,8 @@ fn refuses_a_peer_without_extended_master_secret() {
 /// RFC 7627 §5.3: "the server MUST abort the abbreviated handshake", even if a full one may do without.
 #[test]
 fn server_aborts_a_resumption_without_extended_master_secret() {
-    let (provider, pki) = (awslc(), Pki::shared(KeyType::P256));
+    let provider = awslc();
+    let pki = Pki::shared(KeyType::P256);
     let profile = || profile().extended_master_secret_required(false);
     for tickets in ends::tickets() {
         let client = profile().trust(Trust { x509: Some(pki.trust()), raw_key: None }).build().unwrap();
@@ -431,7 +433,8 @@ fn client_refuses_a_server_without_secure_renegotiation() {
 /// RFC 8446 §D.4: the session ID of the compatibility mode names no session.
 #[test]
 fn client_rejects_an_echo_of_the_compatibility_session_id() {
-    let (provider, pki) = (awslc(), Pki::shared(KeyType::P256));
+    let provider = awslc();
+    let pki = Pki::shared(KeyType::P256);
     let trust = Trust { x509: Some(pki.trust()), raw_key: None };
     let client = Profile::builder(provider.clone())
         .tls12_cipher_suites(TLS12_CIPHER_SUITES.to_vec())
@@ -510,7 +513,8 @@ fn client_rejects_an_empty_certificate_list() {
 /// RFC 5246 §7.4.1.2: a client that asks for no ticket gets a session ID if the server has a session store.
 #[test]
 fn client_without_tickets_gets_a_session_id() {
-    let (provider, pki) = (awslc(), Pki::shared(KeyType::P256));
+    let provider = awslc();
+    let pki = Pki::shared(KeyType::P256);
     let tickets = || Tickets::stateless(Arc::new(dunlin_store::RotatingTickets::new(awslc()).unwrap()));
     let store = Arc::new(dunlin_store::MemoryServerSessions::new(4));
     for (tickets, hides, id_len) in [
@@ -535,7 +539,8 @@ fn client_without_tickets_gets_a_session_id() {
 /// RFC 5929 §3: the first Finished of the connection, which in a resumption is the server's.
 #[test]
 fn tls_unique_agrees_and_differs_between_connections() {
-    let (provider, pki) = (awslc(), Pki::shared(KeyType::P256));
+    let provider = awslc();
+    let pki = Pki::shared(KeyType::P256);
     let client = profile().trust(Trust { x509: Some(pki.trust()), raw_key: None }).build().unwrap();
     let client = Arc::new(ClientConfig::new(client).with_sessions(ends::with_sessions()));
     let server = profile().credentials(vec![pki.server.x509(&provider)]).build().unwrap();

@@ -91,7 +91,8 @@ fn either_side_can_renegotiate_if_allowed() {
             pair.run().unwrap();
             assert_eq!(done(&pair), [round; 2]);
             pair.echo(b"hello").unwrap();
-            let (mut ours, mut theirs) = ([0; 32], [0; 32]);
+            let mut ours = [0; 32];
+            let mut theirs = [0; 32];
             pair.client.export(b"EXPORTER-test", None, &mut ours).unwrap();
             pair.server.export(b"EXPORTER-test", None, &mut theirs).unwrap();
             assert!(ours == theirs && ours != before);
@@ -150,7 +151,8 @@ fn data_flows_while_a_renegotiation_begins() {
 
 /// Passes all of `bytes` to `end`, and returns the data that it received.
 fn receive_all(end: &mut TlsConnection, bytes: &[u8]) -> Vec<u8> {
-    let (mut taken, mut received) = (0, Vec::new());
+    let mut taken = 0;
+    let mut received = Vec::new();
     while taken < bytes.len() || !end.received().is_empty() {
         taken += end.receive(NOW, &bytes[taken..]).unwrap();
         received.extend_from_slice(end.received());
@@ -300,7 +302,8 @@ fn peer_cannot_change_its_identity() {
     for changes_client in [true, false] {
         for tickets in ends::tickets() {
             let sessions = with_sessions();
-            let (first, second) = (shared(), other());
+            let first = shared();
+            let second = other();
             let clients = [first, if changes_client { second } else { first }]
                 .map(|own| client(tls12(), own, &sessions));
             let servers = [first, if changes_client { first } else { second }]
@@ -313,10 +316,8 @@ fn peer_cannot_change_its_identity() {
             pair.client.renegotiate(NOW).unwrap();
             let result = pair.run();
             let illegal = PeerMisbehaved::IllegalParameter(What::OtherIdentity);
-            let (finds, hears) = match changes_client {
-                true => (&pair.server, &pair.client),
-                false => (&pair.client, &pair.server),
-            };
+            let (finds, hears) =
+                if changes_client { (&pair.server, &pair.client) } else { (&pair.client, &pair.server) };
             assert_eq!(result, Err(illegal.clone().into()));
             assert_eq!(finds.error(), Some(&illegal.into()));
             assert_eq!(hears.error(), Some(&Error::AlertReceived(Alert::ILLEGAL_PARAMETER)));
@@ -413,7 +414,8 @@ struct Hello {
 fn edited(flight: &[u8], edit: &dyn Fn(&mut Hello)) -> Vec<u8> {
     let [first, others @ ..] = &records(flight)[..] else { panic!("no record") };
     let mut flight = messages(&content(first));
-    let (typ, body) = (flight[0][0], flight[0][4..].to_vec());
+    let typ = flight[0][0];
+    let body = flight[0][4..].to_vec();
     let mut at = 34 + 1 + usize::from(body[34]);
     at += match HandshakeType(typ) {
         HandshakeType::CLIENT_HELLO => {
@@ -620,9 +622,8 @@ fn renegotiation_offers_nothing_of_tls13() {
     // The server supports only TLS 1.2, the client also TLS 1.3.
     let once = std::sync::atomic::AtomicBool::new(true);
     let is_client = || once.swap(false, std::sync::atomic::Ordering::Relaxed);
-    pair(open_pair(|profile| match is_client() {
-        true => profile.cipher_suites(dunlin_null::null_provider().cipher_suites),
-        false => profile,
+    pair(open_pair(|profile| {
+        if is_client() { profile.cipher_suites(dunlin_null::null_provider().cipher_suites) } else { profile }
     }));
 }
 

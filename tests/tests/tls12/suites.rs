@@ -37,9 +37,10 @@ fn suites(provider: &CryptoProvider) -> Vec<&'static Tls12CipherSuite> {
             [&named.concat()[..], &short].concat()
         }};
     }
-    match provider.name == dunlin_awslc::NAME {
-        true => all!(dunlin_awslc::tls12),
-        false => all!(dunlin_rustcrypto::tls12),
+    if provider.name == dunlin_awslc::NAME {
+        all!(dunlin_awslc::tls12)
+    } else {
+        all!(dunlin_rustcrypto::tls12)
     }
 }
 
@@ -75,7 +76,8 @@ fn mutual(client: ProfileBuilder, server: ProfileBuilder) -> Pair {
 
 /// Adds X.509 of this kind to a client's and a server's profile.
 fn with_x509(client: ProfileBuilder, server: ProfileBuilder, typ: KeyType) -> [ProfileBuilder; 2] {
-    let (pki, provider) = (Pki::shared(typ), awslc());
+    let pki = Pki::shared(typ);
+    let provider = awslc();
     [
         client.trust(x509(pki)).credentials(vec![pki.client.x509(&provider)]),
         server.trust(x509(pki)).credentials(vec![pki.server.x509(&provider)]),
@@ -166,9 +168,8 @@ fn raw_keys_work_in_each_direction_separately() {
     for typ in KEYS {
         let pki = Pki::shared(typ);
         for (client_raw, server_raw) in [(true, true), (true, false), (false, true)] {
-            let credential = |leaf: &Leaf, is_raw: bool| match is_raw {
-                true => leaf.raw_key(&provider),
-                false => leaf.x509(&provider),
+            let credential = |leaf: &Leaf, is_raw: bool| {
+                if is_raw { leaf.raw_key(&provider) } else { leaf.x509(&provider) }
             };
             let trust = |leaf, is_raw| if is_raw { raw(leaf) } else { x509(pki) };
             let mut pair = mutual(
@@ -194,7 +195,8 @@ fn raw_keys_work_in_each_direction_separately() {
 #[test]
 fn server_names_the_certificate_type_in_a_resumption() {
     const RAW_KEY: [u8; 5] = [0, 20, 0, 1, 2];
-    let (provider, pki) = (awslc(), Pki::shared(KeyType::P256));
+    let provider = awslc();
+    let pki = Pki::shared(KeyType::P256);
     for tickets in ends::tickets() {
         let client = tls12(&provider).trust(raw(&pki.server)).build().unwrap();
         let client = Arc::new(ClientConfig::new(client).with_sessions(ends::with_sessions()));
@@ -442,7 +444,8 @@ fn server_sends_its_ocsp_response_on_request() {
 #[test]
 fn server_chooses_a_credential_for_the_suite_and_the_client() {
     let provider = awslc();
-    let (p384, rsa) = (Pki::shared(KeyType::P384), Pki::shared(KeyType::Rsa2048));
+    let p384 = Pki::shared(KeyType::P384);
+    let rsa = Pki::shared(KeyType::Rsa2048);
     let run = |pki: &Pki, group, suite: &'static Tls12CipherSuite, credentials| {
         let client = tls12(&provider)
             .trust(x509(pki))
@@ -488,7 +491,8 @@ fn exporters_agree_and_distinguish_missing_and_empty_contexts() {
     pair.connect().unwrap();
     let mut all = Vec::new();
     for context in [None, Some(&b""[..]), Some(b"context")] {
-        let (mut a, mut b) = (vec![0; 100], vec![0; 100]);
+        let mut a = vec![0; 100];
+        let mut b = vec![0; 100];
         pair.client.export(b"EXPORTER-test", context, &mut a).unwrap();
         pair.server.export(b"EXPORTER-test", context, &mut b).unwrap();
         assert_eq!(a, b);
@@ -577,7 +581,8 @@ fn tls13_supports_finite_fields() {
 /// ones, for which the client has no certificate.
 #[test]
 fn server_without_tls12_schemes_receives_no_certificate() {
-    let (provider, pki) = (awslc(), Pki::shared(KeyType::P256));
+    let provider = awslc();
+    let pki = Pki::shared(KeyType::P256);
     let client = tls12(&provider).trust(x509(pki)).credentials(vec![pki.client.x509(&provider)]);
     let client = Arc::new(ClientConfig::new(client.build().unwrap()));
     let connect = |auth| {

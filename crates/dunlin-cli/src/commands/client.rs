@@ -250,10 +250,7 @@ impl Progress {
 
     /// The server's address, until the server has sent a handshake message; empty after that.
     fn silent(&self) -> &[SocketAddr] {
-        match self.has_answered.load(Ordering::Relaxed) {
-            true => &[],
-            false => std::slice::from_ref(&self.at.address),
-        }
+        if self.has_answered.load(Ordering::Relaxed) { &[] } else { std::slice::from_ref(&self.at.address) }
     }
 
     /// Returns whether the server requested a certificate or key, and the client proved none.
@@ -294,9 +291,10 @@ impl Watch for Watcher<'_> {
     }
 
     fn shown<'d>(&self, data: &'d [u8]) -> Cow<'d, [u8]> {
-        match self.args.json {
-            true => (Event::Data(Data::new(data)).line() + "\n").into_bytes().into(),
-            false => data.into(),
+        if self.args.json {
+            (Event::Data(Data::new(data)).line() + "\n").into_bytes().into()
+        } else {
+            data.into()
         }
     }
 }
@@ -418,9 +416,10 @@ impl<'a> Client<'a> {
                 warn(&why);
             }
         }));
-        let (stream, progress, taken) = match self.args.tls.udp {
-            true => self.connect_udp(&config).await?,
-            false => self.connect_tcp(config).await?,
+        let (stream, progress, taken) = if self.args.tls.udp {
+            self.connect_udp(&config).await?
+        } else {
+            self.connect_tcp(config).await?
         };
         if let Some(tickets) = &self.tickets
             && !stream.negotiated().is_resumed()
@@ -439,7 +438,8 @@ impl<'a> Client<'a> {
         address: SocketAddr,
     ) -> (Arc<Progress>, impl Fn(&MessageSize) + Send + Sync + use<> + 'static) {
         let progress = Arc::new(Progress::new(At::new(Side::Client, address), self.args.json));
-        let (noting, shows) = (progress.clone(), self.args.tls.msg);
+        let noting = progress.clone();
+        let shows = self.args.tls.msg;
         let note = move |message: &MessageSize| {
             if shows {
                 // A failed report must not end the connection.
@@ -520,8 +520,8 @@ impl<'a> Client<'a> {
     /// Builds the endpoint and the options of an attempt at this address.
     async fn attempt(&self, address: SocketAddr) -> Result<DtlsAttempt<Arc<Progress>>, Error> {
         let endpoint = self.endpoint(address).await.map_err(|e| self.unreachable(e))?;
-        let (missing, family) =
-            (endpoint.missing_interfaces(), if address.is_ipv4() { "IPv4" } else { "IPv6" });
+        let missing = endpoint.missing_interfaces();
+        let family = if address.is_ipv4() { "IPv4" } else { "IPv6" };
         if !missing.is_empty() {
             if missing.len() == self.args.interfaces.interface.len() {
                 return Err(interfaces::none_up(&missing, family));
@@ -570,7 +570,9 @@ impl<'a> Client<'a> {
 
     /// Reports that the association goes on over another path, or that it has none.
     fn on_path(&self, at: At) -> impl Fn(&PathEvent) + Send + Sync + use<> + 'static {
-        let (json, quiet, server) = (self.args.json, self.args.quiet, self.what());
+        let json = self.args.json;
+        let quiet = self.args.quiet;
+        let server = self.what();
         let survives = self.args.tls.datagrams.survives_changes();
         move |event| {
             if let PathEvent::Unreachable(why) = event {

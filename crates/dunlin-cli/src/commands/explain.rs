@@ -57,13 +57,10 @@ pub(crate) fn run(args: &Args, out: &mut impl Write) -> Result<(), Error> {
                 1 => ", and 1 more problem".to_owned(),
                 n => format!(", and {n} more problems"),
             };
-            let advice = match explanation.flows.iter().any(|flow| flow.protocol.is_some()) {
-                true => {
-                    "the output so far is on stdout; give the whole capture and the key log of its connections"
-                }
-                false => {
-                    "give a whole capture of the connections themselves, outside of tunnels that are not read"
-                }
+            let advice = if explanation.flows.iter().any(|flow| flow.protocol.is_some()) {
+                "the output so far is on stdout; give the whole capture and the key log of its connections"
+            } else {
+                "give a whole capture of the connections themselves, outside of tunnels that are not read"
             };
             Err(Error::failed(name, format!("not all of it could be read: {first}{more}"), advice))
         }

@@ -75,7 +75,8 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
         for warning in Gateway::check(config).map_err(|faults| told(&faults))? {
             warn(&warning.to_string());
         }
-        let (listeners, routes) = (count(listeners, "listener"), count(routes, "route"));
+        let listeners = count(listeners, "listener");
+        let routes = count(routes, "route");
         writeln!(out, "{}: valid: {listeners}, {routes}", path.display())?;
         return Ok(());
     }

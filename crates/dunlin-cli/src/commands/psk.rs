@@ -347,7 +347,9 @@ fn new(args: New, out: &mut dyn Write) -> Result<(), Error> {
         }
         return Ok(());
     };
-    let (name, hash, force) = (args.name, args.hash.map(HashAlgorithm::from), args.force);
+    let name = args.name;
+    let hash = args.hash.map(HashAlgorithm::from);
+    let force = args.force;
     let added = psk::change(&path, true, |records| {
         let mut added = vec![];
         for identity in wanted {
@@ -384,7 +386,8 @@ fn new(args: New, out: &mut dyn Write) -> Result<(), Error> {
             writeln!(out, "{}: added {}, {length}", path.display(), record.identity)?;
         }
         (added, _) => {
-            let (number, length) = (count(added.len() as u64, "key"), count(args.bytes, "byte"));
+            let number = count(added.len() as u64, "key");
+            let length = count(args.bytes, "byte");
             writeln!(out, "{}: added {number} of {length}:", path.display())?;
             for record in added {
                 writeln!(out, "{}", record.identity)?;
@@ -462,13 +465,13 @@ fn write_record(record: &PskRecord, reveal: bool, out: &mut dyn Write) -> Result
 
 fn remove(args: &Remove, out: &mut dyn Write) -> Result<(), Error> {
     let identity = identity(&args.identity)?;
-    psk::change(&args.file, false, |records| match records.remove(&identity)? {
-        true => Ok(()),
-        false => Err(unknown(&args.file, &identity).into()),
+    psk::change(&args.file, false, |records| {
+        if records.remove(&identity)? { Ok(()) } else { Err(unknown(&args.file, &identity).into()) }
     })?;
-    match args.json {
-        true => writeln!(out, "{}", json!({ "removed": identity.to_string() }))?,
-        false => writeln!(out, "{}: removed {identity}", args.file.display())?,
+    if args.json {
+        writeln!(out, "{}", json!({ "removed": identity.to_string() }))?
+    } else {
+        writeln!(out, "{}: removed {identity}", args.file.display())?
     }
     Ok(())
 }
@@ -490,9 +493,12 @@ fn rotate(args: &Rotate, out: &mut dyn Write) -> Result<(), Error> {
         return Ok(());
     }
     let new = &rotated.new.identity;
-    let old = rotated.old.iter().map(|(identity, until_s)| match args.overlap.is_zero() {
-        true => format!("{identity} has expired"),
-        false => format!("{identity} is valid until {}", shown_time(*until_s)),
+    let old = rotated.old.iter().map(|(identity, until_s)| {
+        if args.overlap.is_zero() {
+            format!("{identity} has expired")
+        } else {
+            format!("{identity} is valid until {}", shown_time(*until_s))
+        }
     });
     let old = old.collect::<Vec<_>>().join(", ");
     writeln!(out, "{}: added {new}; {old}", args.file.display())?;
@@ -511,7 +517,8 @@ fn revoke(args: Revoke, out: &mut dyn Write) -> Result<(), Error> {
             done => Ok(done?),
         }
     })?;
-    let (file, done) = (args.file.display(), done.iter().map(Identity::to_string).collect::<Vec<_>>());
+    let file = args.file.display();
+    let done = done.iter().map(Identity::to_string).collect::<Vec<_>>();
     match (args.json, done.is_empty()) {
         (true, true) => writeln!(out, "{}", json!({ "revoked": [], "at": null }))?,
         (true, false) => writeln!(out, "{}", json!({ "revoked": done, "at": shown_time(revoked.at_s) }))?,
@@ -542,7 +549,8 @@ fn import(args: &Import, out: &mut dyn Write) -> Result<(), Error> {
         let hash = args.hash.map_or(record.hash, HashAlgorithm::from);
         let is_another = |before: &Vec<u8>| *before != context || record.hash != hash;
         if let Some(before) = record.import.as_ref().filter(|before| is_another(before) && !args.force) {
-            let (was, before) = (hash_name(record.hash), text_of(before));
+            let was = hash_name(record.hash);
+            let before = text_of(before);
             let why = format!("{} is imported already, with {was} for context {before:?}", record.identity);
             let advice = "add --force to replace hash and context, and do the same on the other side";
             return Err(Error::failed(args.file.display(), why, advice).into());
@@ -562,9 +570,10 @@ fn import(args: &Import, out: &mut dyn Write) -> Result<(), Error> {
     writeln!(out, "{}: imported {}; the other side needs", args.file.display(), record.identity)?;
     writeln!(out, "identity        {}", record.identity)?;
     writeln!(out, "hash            {}", hash_name(record.hash))?;
-    match args.reveal {
-        true => writeln!(out, "key             {}", *record.key_hex())?,
-        false => writeln!(out, "key             {} (--reveal)", count(record.key.len(), "byte"))?,
+    if args.reveal {
+        writeln!(out, "key             {}", *record.key_hex())?
+    } else {
+        writeln!(out, "key             {} (--reveal)", count(record.key.len(), "byte"))?
     }
     write_imported(&record, out)
 }
@@ -580,9 +589,10 @@ fn convert(args: &Convert, out: &mut dyn Write) -> Result<(), Error> {
         }
         Ok(set.iter().count())
     })?;
-    match args.json {
-        true => writeln!(out, "{}", json!({ "copied": copied }))?,
-        false => writeln!(out, "{}: added {}", args.to.display(), count(copied as u64, "key"))?,
+    if args.json {
+        writeln!(out, "{}", json!({ "copied": copied }))?
+    } else {
+        writeln!(out, "{}: added {}", args.to.display(), count(copied as u64, "key"))?
     }
     Ok(())
 }

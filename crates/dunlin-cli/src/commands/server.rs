@@ -147,9 +147,8 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 pub(crate) fn address(text: &str) -> Result<SocketAddr, String> {
     let loopback = |port| SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port);
     let port = text.parse().map(loopback);
-    port.or_else(|_| addresses::parse(text)).map_err(|why| match text.contains('%') {
-        true => why,
-        false => "neither a port nor an IP address with a port".to_owned(),
+    port.or_else(|_| addresses::parse(text)).map_err(|why| {
+        if text.contains('%') { why } else { "neither a port nor an IP address with a port".to_owned() }
     })
 }
 
@@ -174,14 +173,18 @@ pub(crate) fn run(args: Args) -> Result<(), Error> {
     let result = runtime.block_on(async {
         // Read stdin only if needed, because other processes may share it.
         let input = (!args.echo && !args.rev).then(|| Arc::new(AsyncMutex::new(Input::new(false))));
-        let (stopped, lost) = (watch::Sender::new(false), OnceLock::new());
+        let stopped = watch::Sender::new(false);
+        let lost = OnceLock::new();
         let level = if args.quiet { args.log_level.min(Level::Warn) } else { args.log_level };
-        let log = match on_stdout(&args) {
-            true => Log::new(io::stdout(), args.json, level)?,
-            false => Log::new(io::stderr(), args.json, level)?,
+        let log = if on_stdout(&args) {
+            Log::new(io::stdout(), args.json, level)?
+        } else {
+            Log::new(io::stderr(), args.json, level)?
         };
-        let (config, endpoint) = (Arc::new(config), OnceLock::new());
-        let (not_frozen, stopping) = (OnceLock::new(), OnceLock::new());
+        let config = Arc::new(config);
+        let endpoint = OnceLock::new();
+        let not_frozen = OnceLock::new();
+        let stopping = OnceLock::new();
         let refusals = Refusals::default();
         let server = Server {
             args,
@@ -375,7 +378,8 @@ impl Server {
             // the client named.
             endpoint.set_server(Some(Arc::new(config.with_profile_choice(true))));
             let incoming = endpoint.accept().await;
-            let (server, from) = (self.clone(), interfaces::unmapped(incoming.peer_address()));
+            let server = self.clone();
+            let from = interfaces::unmapped(incoming.peer_address());
             connections.add(async move { server.serve(Incoming::Udp(incoming), from).await });
         }
         endpoint.set_server(None);
@@ -600,9 +604,12 @@ impl Server {
     /// Logs a connection, or a renegotiation.
     fn log_connection(&self, is_again: bool, from: SocketAddr, stream: &dyn Session) {
         let report = Report::new(stream);
-        let text = || match is_again {
-            true => format!("{from} renegotiated: {}", report.parameters()),
-            false => format!("{from} connected: {}", report.log_line()),
+        let text = || {
+            if is_again {
+                format!("{from} renegotiated: {}", report.parameters())
+            } else {
+                format!("{from} connected: {}", report.log_line())
+            }
         };
         self.log.say(Level::Info, text, || {
             let event = if is_again { Event::Renegotiation } else { Event::Connection };
@@ -627,7 +634,9 @@ impl Server {
 
     /// Logs the end of a connection, and which side ended it in an orderly way.
     fn log_end(&self, from: SocketAddr, traffic: &Traffic, by: Option<&str>) {
-        let (bytes_read, bytes_written, orderly) = (traffic.read(), traffic.written(), by.is_some());
+        let bytes_read = traffic.read();
+        let bytes_written = traffic.written();
+        let orderly = by.is_some();
         let text = || {
             let end = by.map_or_else(|| "not orderly".into(), |by| format!("orderly, {by}"));
             format!("{from} ended: read {bytes_read} bytes, wrote {bytes_written}; {end}")
@@ -638,13 +647,12 @@ impl Server {
 
     /// Writes the first line of the log. If that fails, the server does not start.
     fn say(&self, line: &str) -> io::Result<()> {
-        match on_stdout(&self.args) {
-            true => {
-                let mut out = io::stdout().lock();
-                writeln!(out, "{line}")?;
-                out.flush()
-            }
-            false => writeln!(io::stderr().lock(), "{line}"),
+        if on_stdout(&self.args) {
+            let mut out = io::stdout().lock();
+            writeln!(out, "{line}")?;
+            out.flush()
+        } else {
+            writeln!(io::stderr().lock(), "{line}")
         }
     }
 }

@@ -210,12 +210,11 @@ impl CredentialOptions {
         provider: &CryptoProvider,
     ) -> Result<(TrustList, Arc<dyn Resolver>), Error> {
         let (list, pinned) = did::peers(path, documents, &self.registry.methods(), provider)?;
-        match list.roots().is_empty() || self.registry.has_registry() {
-            true => Ok((list, pinned)),
-            false => {
-                let why = "proofs for \"members\" come with those of a registry";
-                Err(Error::usage("--peers", why, "add --registry, or write the DIDs out"))
-            }
+        if list.roots().is_empty() || self.registry.has_registry() {
+            Ok((list, pinned))
+        } else {
+            let why = "proofs for \"members\" come with those of a registry";
+            Err(Error::usage("--peers", why, "add --registry, or write the DIDs out"))
         }
     }
 

@@ -281,7 +281,9 @@ fn loss(text: &str) -> Result<Loss, String> {
 impl Loss {
     /// A function that says of one datagram after the other whether it is lost.
     pub(crate) fn decider(&self) -> impl FnMut() -> bool + Send + use<> + 'static {
-        let (loss, mut number, mut state) = (self.clone(), 0, SEED);
+        let loss = self.clone();
+        let mut number = 0;
+        let mut state = SEED;
         move || {
             number += 1;
             match &loss {

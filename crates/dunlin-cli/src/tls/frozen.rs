@@ -125,7 +125,8 @@ impl FrozenPlace {
             }
             Err(error) => return Err(error),
         };
-        let (mut thawed, mut refused) = (Vec::with_capacity(connections.len()), Vec::new());
+        let mut thawed = Vec::with_capacity(connections.len());
+        let mut refused = Vec::new();
         for connection in connections {
             match connection {
                 Ok(connection) => thawed.push(connection),

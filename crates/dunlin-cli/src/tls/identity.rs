@@ -48,7 +48,8 @@ impl TlsOptions {
             let why = format!("{} keys for {} certificates", self.key.len(), self.cert.len());
             return Err(Error::usage("--key", why, "give one for each --cert, in the same order"));
         }
-        let (mut raw_keys, mut chains) = (vec![], vec![]);
+        let mut raw_keys = vec![];
+        let mut chains = vec![];
         for i in 0..self.cert.len().max(self.key.len()) {
             let key = match self.cert.get(i) {
                 Some(cert) => {
@@ -200,13 +201,12 @@ impl TlsOptions {
         let Some(first) = records.peek().filter(|_| !self.has_tls13()).map(|r| r.identity.to_string()) else {
             return Ok(());
         };
-        match records.all(|record| record.import.is_some()) {
-            true => {
-                let why = format!("the key of {first} is imported, so it is for TLS 1.3 only (RFC 9258)");
-                let what = format!("--psk-file {}", path.display());
-                Err(Error::usage(what, why, "add --tls1-3, or use a key that is not imported"))
-            }
-            false => Ok(()),
+        if records.all(|record| record.import.is_some()) {
+            let why = format!("the key of {first} is imported, so it is for TLS 1.3 only (RFC 9258)");
+            let what = format!("--psk-file {}", path.display());
+            Err(Error::usage(what, why, "add --tls1-3, or use a key that is not imported"))
+        } else {
+            Ok(())
         }
     }
 
@@ -340,12 +340,11 @@ impl TlsOptions {
             Some(HashAlgorithm::Sha384) => ("SHA-384", "SHA-256", "TLS_AES_256_GCM_SHA384"),
             _ => ("SHA-256", "SHA-384", "TLS_AES_128_GCM_SHA256"),
         };
-        match psks.iter().any(fits) {
-            true => Ok(()),
-            false => {
-                let why = format!("the pre-shared key suits only {own}, and the suites use {other}");
-                Err(Error::usage("--ciphersuites", why, format!("add {suite}")))
-            }
+        if psks.iter().any(fits) {
+            Ok(())
+        } else {
+            let why = format!("the pre-shared key suits only {own}, and the suites use {other}");
+            Err(Error::usage("--ciphersuites", why, format!("add {suite}")))
         }
     }
 
@@ -435,10 +434,9 @@ pub(crate) fn system_anchors() -> Result<X509Trust, Error> {
             all.extend(anchors);
         }
     }
-    match all.is_empty() {
-        true => {
-            Err(Error::usage("trust", "this machine has no certificates of authorities", "give --CAfile"))
-        }
-        false => Ok(X509Trust::Anchors(all)),
+    if all.is_empty() {
+        Err(Error::usage("trust", "this machine has no certificates of authorities", "give --CAfile"))
+    } else {
+        Ok(X509Trust::Anchors(all))
     }
 }

@@ -94,11 +94,10 @@ pub(crate) fn some_down(interfaces: &[Interface], family: &str) -> String {
 
 /// The warning that the system cannot send to the server.
 pub(crate) fn outage(server: &str, why: std::io::ErrorKind, survives: bool) -> String {
-    let advice = match survives {
-        true => "data is lost until this machine has an address and a route again",
-        false => {
-            "connect again if this machine's address has changed; with --cid on both sides, the association survives that"
-        }
+    let advice = if survives {
+        "data is lost until this machine has an address and a route again"
+    } else {
+        "connect again if this machine's address has changed; with --cid on both sides, the association survives that"
     };
     format!("{server}: cannot send: {why}; {advice}")
 }

@@ -92,12 +92,11 @@ mod tests {
     fn refuses_the_file_of_another_user() {
         let temporary = tempfile::NamedTempFile::new().unwrap();
         assert!(check(temporary.path(), &temporary.as_file().metadata().unwrap()).is_ok());
-        let path = match geteuid().is_root() {
-            true => {
-                chown(temporary.path(), Some(65534), None).unwrap();
-                temporary.path()
-            }
-            false => Path::new("/etc/passwd"),
+        let path = if geteuid().is_root() {
+            chown(temporary.path(), Some(65534), None).unwrap();
+            temporary.path()
+        } else {
+            Path::new("/etc/passwd")
         };
         let said = KeyLogFile::open(path).unwrap_err().to_string();
         assert!(said.contains("another user owns it; give --keylogfile a new file"), "{said}");

@@ -11,13 +11,10 @@ pub(super) fn of_server(
     theirs: &[CertificateType],
 ) -> String {
     // The engine does not say whose credential it is about. A server accepts what it requests.
-    match ours.iter().all(|typ| accepts(options, *typ)) {
-        true => {
-            format!("give the client {}, or let this server accept {}", given(ours, false), taken(theirs))
-        }
-        false => {
-            format!("give this server {}, or let the client accept {}", given(theirs, true), taken(ours))
-        }
+    if ours.iter().all(|typ| accepts(options, *typ)) {
+        format!("give the client {}, or let this server accept {}", given(ours, false), taken(theirs))
+    } else {
+        format!("give this server {}, or let the client accept {}", given(theirs, true), taken(ours))
     }
 }
 
@@ -30,10 +27,7 @@ pub(super) fn accepted(options: &TlsOptions) -> String {
         CertificateType::DECENTRALISED_IDENTIFIER,
     ];
     let accepted: Vec<_> = all.into_iter().filter(|typ| accepts(options, *typ)).collect();
-    match accepted.is_empty() {
-        true => given(&all[..1], false),
-        false => given(&accepted, false),
-    }
+    if accepted.is_empty() { given(&all[..1], false) } else { given(&accepted, false) }
 }
 
 /// Advice to a side that refuses the type of the peer's certificate.

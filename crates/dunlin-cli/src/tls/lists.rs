@@ -57,14 +57,17 @@ pub(crate) fn tls12_cipher_suites(text: &str) -> Result<List<&'static Tls12Ciphe
     let known = tls12();
     let find = |name: &str| {
         let suite = known.iter().copied().find(|s| is_suite(s.id, name));
-        suite.ok_or_else(|| match tls13().iter().any(|s| is_suite(s.id, name)) {
-            true => format!("{name:?} is for TLS 1.3; give it with --ciphersuites"),
-            false => match nearest(name) {
-                Some(nearest) => {
-                    format!("{name:?} is not a supported TLS 1.2 cipher suite; the nearest is {nearest}")
+        suite.ok_or_else(|| {
+            if tls13().iter().any(|s| is_suite(s.id, name)) {
+                format!("{name:?} is for TLS 1.3; give it with --ciphersuites")
+            } else {
+                match nearest(name) {
+                    Some(nearest) => {
+                        format!("{name:?} is not a supported TLS 1.2 cipher suite; the nearest is {nearest}")
+                    }
+                    None => format!("{name:?} is not a supported TLS 1.2 cipher suite; --help lists them"),
                 }
-                None => format!("{name:?} is not a supported TLS 1.2 cipher suite; --help lists them"),
-            },
+            }
         })
     };
     items(text).map(find).collect::<Result<_, _>>().map(List)
@@ -368,9 +371,10 @@ mod tests {
         let error = groups("x25519:P-224").err().unwrap();
         let known = "x25519, secp256r1, secp384r1, secp521r1, X25519MLKEM768, SecP256r1MLKEM768, MLKEM512, MLKEM768, \
                      ffdhe2048, ffdhe3072, ffdhe4096";
-        let of_lab = match cfg!(feature = "legacy-lab") {
-            true => ", ffdhe_private_use_0, ffdhe_private_use_1, ffdhe_private_use_2",
-            false => "",
+        let of_lab = if cfg!(feature = "legacy-lab") {
+            ", ffdhe_private_use_0, ffdhe_private_use_1, ffdhe_private_use_2"
+        } else {
+            ""
         };
         assert_eq!(error, format!("\"P-224\" is not one of {known}{of_lab}"));
         assert!(cipher_suites("").is_err());

@@ -80,9 +80,10 @@ impl Log {
         text: impl FnOnce() -> String,
         event: impl FnOnce() -> Event,
     ) -> String {
-        match self.json {
-            true => stamped(level, &event()),
-            false => format!("{} {} {}", time_stamp(SystemTime::now()), level.name(), printable(&text())),
+        if self.json {
+            stamped(level, &event())
+        } else {
+            format!("{} {} {}", time_stamp(SystemTime::now()), level.name(), printable(&text()))
         }
     }
 

@@ -331,11 +331,10 @@ impl TlsOptions {
         parts: &mut Parts,
     ) -> Result<Option<Group>, Error> {
         if !self.verifiable.trusts() {
-            return match self.verifiable.registry.asks_the_web() {
-                true => {
-                    Err(Error::usage("--did-web", "no DIDs of peers are trusted", "add --trust or --peers"))
-                }
-                false => Ok(None),
+            return if self.verifiable.registry.asks_the_web() {
+                Err(Error::usage("--did-web", "no DIDs of peers are trusted", "add --trust or --peers"))
+            } else {
+                Ok(None)
             };
         }
         self.check_verifiable(self.verifiable.trust_option())?;
@@ -360,12 +359,11 @@ impl TlsOptions {
 
     /// Checks that the enabled versions have verifiable credentials.
     pub(super) fn check_verifiable(&self, option: &str) -> Result<(), Error> {
-        match self.has_tls13() {
-            true => Ok(()),
-            false => {
-                let why = "TLS 1.2 has no verifiable credentials or DIDs";
-                Err(Error::usage(option, why, "add --tls1-3, or leave it out"))
-            }
+        if self.has_tls13() {
+            Ok(())
+        } else {
+            let why = "TLS 1.2 has no verifiable credentials or DIDs";
+            Err(Error::usage(option, why, "add --tls1-3, or leave it out"))
         }
     }
 
@@ -429,9 +427,10 @@ impl TlsOptions {
         let mut trust = self.server_trust_files(client_auth)?;
         trust.read(&mut parts)?;
         self.warn_of_psk_ke();
-        let modes = match self.psk_ke || self.allow_no_dhe_kex {
-            true => vec![PskKeyExchangeMode::PSK_DHE_KE, PskKeyExchangeMode::PSK_KE],
-            false => vec![PskKeyExchangeMode::PSK_DHE_KE],
+        let modes = if self.psk_ke || self.allow_no_dhe_kex {
+            vec![PskKeyExchangeMode::PSK_DHE_KE, PskKeyExchangeMode::PSK_KE]
+        } else {
+            vec![PskKeyExchangeMode::PSK_DHE_KE]
         };
         let provider = self.own_provider();
         let verifier = self.verifier_files(&provider, &mut parts)?;
@@ -497,12 +496,11 @@ impl TlsOptions {
 
     /// Checks that the enabled versions have early data.
     pub(crate) fn check_early_data(&self) -> Result<(), Error> {
-        match self.has_tls13() {
-            true => Ok(()),
-            false => {
-                let why = "TLS 1.2 has no early data";
-                Err(Error::usage("--early-data", why, "add --tls1-3, or leave it out"))
-            }
+        if self.has_tls13() {
+            Ok(())
+        } else {
+            let why = "TLS 1.2 has no early data";
+            Err(Error::usage("--early-data", why, "add --tls1-3, or leave it out"))
         }
     }
 
@@ -536,9 +534,10 @@ impl TlsOptions {
         key_log: Option<Arc<dyn KeyLog>>,
     ) -> Result<ProfileBuilder, Error> {
         let Parts { credentials, trust, .. } = parts;
-        let mut builder = match self.lean {
-            true => self.lean_profile(provider)?,
-            false => Profile::builder(provider.clone()).compatibility_mode(!self.no_middlebox),
+        let mut builder = if self.lean {
+            self.lean_profile(provider)?
+        } else {
+            Profile::builder(provider.clone()).compatibility_mode(!self.no_middlebox)
         };
         if let Some(List(suites)) = &self.ciphersuites {
             builder = builder.cipher_suites(suites.clone());
@@ -653,9 +652,10 @@ impl TlsOptions {
                 None => Ok(groups.clone()),
             };
         }
-        let mut groups = match self.lean {
-            true => provider.group(NamedGroup::X25519).into_iter().collect(),
-            false => provider.groups.clone(),
+        let mut groups = if self.lean {
+            provider.group(NamedGroup::X25519).into_iter().collect()
+        } else {
+            provider.groups.clone()
         };
         let takes_keys = self.ca_file.is_some() || self.rpk_file.is_some() || !self.has_psk();
         if self.lean && self.tls1_2 && side == Side::Client && takes_keys {

@@ -118,10 +118,7 @@ impl Input {
     /// Checks that the peer received all input before it closed.
     async fn all_sent(&mut self, out: &Outgoing) -> Result<(), Broken> {
         let sent = self.taken - out.waiting().len() as u64;
-        match !out.waiting().is_empty() || self.has_more().await {
-            true => Err(Broken::Unsent(sent)),
-            false => Ok(()),
-        }
+        if !out.waiting().is_empty() || self.has_more().await { Err(Broken::Unsent(sent)) } else { Ok(()) }
     }
 
     /// Returns whether there is more input. A terminal, and a pipe that delivers nothing now, count as ended.

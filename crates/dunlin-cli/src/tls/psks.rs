@@ -114,7 +114,8 @@ impl NamedPsks {
                 return Explanation::new(why, "import it with `dunlin psk import`");
             }
             (Some(ours), Some(theirs)) if ours != theirs => {
-                let (theirs, ours) = (cut(theirs), cut(ours));
+                let theirs = cut(theirs);
+                let ours = cut(ours);
                 let why = format!(
                     "the client has imported the key of {identity} for the context \"{theirs}\", {source} for \"{ours}\""
                 );
@@ -181,8 +182,8 @@ mod tests {
     fn a_database_that_cannot_be_read_says_nothing_about_the_key_of_a_frozen_association() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("keys.db");
-        let (keys, provider) =
-            (SqlitePsks::open_or_create(&path).unwrap(), Arc::new(dunlin_awslc::provider()));
+        let keys = SqlitePsks::open_or_create(&path).unwrap();
+        let provider = Arc::new(dunlin_awslc::provider());
         let psks = ServerPsks::Database(LiveSqlitePsks::new(keys, provider, Box::new(|_| {})));
         let is_found = || psks.find_for_thaw(b"sensor", dunlin_tokio::now()).map(|key| key.is_some());
         assert_eq!(is_found(), Ok(false));

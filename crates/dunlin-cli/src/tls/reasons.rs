@@ -95,7 +95,8 @@ impl<'a> Explainer<'a> {
             HandshakeError::Tls(Error::AlertReceived(alert @ AlertDescription::BAD_RECORD_MAC))
                 if self.options.has_psk() =>
             {
-                let (peer, source) = (peer(self.side), self.psk_source());
+                let peer = peer(self.side);
+                let source = self.psk_source();
                 let why =
                     format!("the {peer} cannot decrypt records under the key of {source} (alert {alert})");
                 let advice =
@@ -120,7 +121,8 @@ impl<'a> Explainer<'a> {
                     && !self.options.renegotiation
                     && !self.proved_nothing =>
             {
-                let (own, peer) = (own(self.side), peer(self.side));
+                let own = own(self.side);
+                let peer = peer(self.side);
                 let why = format!(
                     "the {peer} requested a renegotiation, which this {own} refuses (alert handshake_failure)"
                 );
@@ -305,7 +307,8 @@ impl<'a> Explainer<'a> {
     /// Explains that the sides have nothing in common.
     fn incompatible(&self, why: &PeerIncompatible) -> Explanation {
         use PeerIncompatible as P;
-        let (own, peer) = (own(self.side), peer(self.side));
+        let own = own(self.side);
+        let peer = peer(self.side);
         if let P::CipherSuite | P::SuiteAuthentication = why
             && let Some(explanation) = self.left_out()
         {
@@ -396,7 +399,8 @@ impl<'a> Explainer<'a> {
 
     /// Explains that the peer speaks no version that this side has on.
     fn other_version(&self, version: ProtocolVersion) -> Explanation {
-        let (own, peer) = (own(self.side), peer(self.side));
+        let own = own(self.side);
+        let peer = peer(self.side);
         let [newer_off, older_off] = [!self.options.has_tls13(), !self.options.tls1_2];
         let only = |version: &str, other: &str| {
             Explanation::new(
@@ -502,7 +506,8 @@ impl<'a> Explainer<'a> {
     /// Explains that the peer refused this side.
     fn alert(&self, alert: AlertDescription) -> Explanation {
         use AlertDescription as A;
-        let (own, peer) = (own(self.side), peer(self.side));
+        let own = own(self.side);
+        let peer = peer(self.side);
         let says = |what: String| format!("the {peer} {what} (alert {alert})");
         match alert {
             A::UNKNOWN_CA
@@ -541,14 +546,11 @@ impl<'a> Explainer<'a> {
             // RFC 9147 §5.1: a cookie is for one address.
             A::ILLEGAL_PARAMETER if self.options.udp && self.side == Side::Client => Explanation::new(
                 says("ended the connection".into()),
-                match self.options.has_psk() {
-                    true => {
-                        "connect again, since this client's address may have changed during the handshake; if that fails, too, the \
+                if self.options.has_psk() {
+                    "connect again, since this client's address may have changed during the handshake; if that fails, too, the \
                          PSK or identity is probably wrong"
-                    }
-                    false => {
-                        "connect again, since this client's address may have changed during the handshake"
-                    }
+                } else {
+                    "connect again, since this client's address may have changed during the handshake"
                 },
             ),
             A::ILLEGAL_PARAMETER | A::MISSING_EXTENSION if self.options.has_psk() => Explanation::new(
@@ -583,7 +585,8 @@ impl<'a> Explainer<'a> {
     /// Explains that the peer refused the credential of this side.
     fn refused_credential(&self, alert: AlertDescription) -> Explanation {
         use AlertDescription as A;
-        let (own, peer) = (own(self.side), peer(self.side));
+        let own = own(self.side);
+        let peer = peer(self.side);
         let why = match self.own_source() {
             Some(source) => {
                 format!("the {peer} refused the credential of this {own}, {source} (alert {alert})")
@@ -616,7 +619,8 @@ impl<'a> Explainer<'a> {
 
     /// Explains that the server requires a certificate and received none.
     fn no_certificate(&self, alert: AlertDescription) -> Explanation {
-        let (own, peer) = (own(self.side), peer(self.side));
+        let own = own(self.side);
+        let peer = peer(self.side);
         Explanation::new(
             format!("the {peer} refused this {own}, which sent no certificate (alert {alert})"),
             match self.own_source() {
@@ -683,7 +687,8 @@ mod tests {
     fn advice_fits_the_failure() {
         use PeerMisbehaved as P;
         let options = TlsOptions::default();
-        let (silent, seen) = (OnceLock::new(), OnceLock::from(vec![]));
+        let silent = OnceLock::new();
+        let seen = OnceLock::from(vec![]);
         let explain = |offered: &OnceLock<_>, error: HandshakeError| {
             let told = Explainer::server(&options, None, offered).handshake(&error);
             assert!(!told.advice.contains("speaks TLS 1.3"), "{}", told.advice);

@@ -53,7 +53,8 @@ impl TlsOptions {
     /// Returns the first suite that the client offered and for which this server has a key, but which this
     /// server has not enabled.
     pub(super) fn left_out(&self, offered: &[CipherSuite]) -> Option<&'static Tls12CipherSuite> {
-        let (own, keys) = (self.tls12_suites(Side::Server), self.own_schemes());
+        let own = self.tls12_suites(Side::Server);
+        let keys = self.own_schemes();
         let mut offered = lists::tls12_of_use().into_iter().filter(|suite| offered.contains(&suite.id));
         offered.find(|suite| own.iter().all(|own| own.id != suite.id) && self.serves(suite, &keys))
     }

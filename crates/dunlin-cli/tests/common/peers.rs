@@ -57,7 +57,8 @@ impl Running {
     pub(crate) fn start(command: &mut Command) -> Self {
         let mut child =
             command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        let (stdout, stderr) = (lines(child.stdout.take().unwrap()), lines(child.stderr.take().unwrap()));
+        let stdout = lines(child.stdout.take().unwrap());
+        let stderr = lines(child.stderr.take().unwrap());
         Self { stdin: child.stdin.take(), keyboard: None, child, lines: stdout, stderr }
     }
 
@@ -74,7 +75,8 @@ impl Running {
         let mut command = place.command(arguments);
         command.stdin(terminal).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
-        let (stdout, stderr) = (lines(child.stdout.take().unwrap()), lines(child.stderr.take().unwrap()));
+        let stdout = lines(child.stdout.take().unwrap());
+        let stderr = lines(child.stderr.take().unwrap());
         Self { stdin: None, keyboard: Some(keyboard.into()), child, lines: stdout, stderr }
     }
 
@@ -159,9 +161,12 @@ impl Server {
     pub(crate) fn at(place: &Place, port: u16, arguments: &str) -> Self {
         let process = Running::new(place, &format!("server --accept {port} {arguments}"));
         // With --echo no data goes to stdout, so JSON events are there.
-        let next = || match arguments.contains("--json") && arguments.contains("--echo") {
-            true => process.line(),
-            false => process.log(),
+        let next = || {
+            if arguments.contains("--json") && arguments.contains("--echo") {
+                process.line()
+            } else {
+                process.log()
+            }
         };
         let mut warnings = String::new();
         let listening = loop {

@@ -68,7 +68,8 @@ fn ways(listen: &str, port: u16) -> impl Iterator<Item = (SocketAddr, &'static s
 
 #[test]
 fn a_server_on_a_wildcard_answers_from_the_address_that_was_asked() {
-    let (place, machines) = (place(), Machines::new());
+    let place = place();
+    let machines = Machines::new();
     for listen in ["0.0.0.0:0", "[::]:0"] {
         let server = machines.serve(
             &place,
@@ -108,7 +109,8 @@ fn backend(machine: &Namespace) -> u16 {
 /// address of its own.
 #[test]
 fn a_gateway_and_a_tunnel_on_wildcards_answer_from_the_address_that_was_asked() {
-    let (place, machines) = (place(), Machines::new());
+    let place = place();
+    let machines = Machines::new();
     let to = backend(&machines.server);
     place.write(
         "gateway.toml",
@@ -165,7 +167,8 @@ impl Machines {
 
 #[test]
 fn a_dead_address_does_not_hide_a_good_one() {
-    let (place, machines) = (place(), Machines::new());
+    let place = place();
+    let machines = Machines::new();
     for dead in DEAD {
         machines.client.ip(&format!("neighbor add {dead} lladdr 02:00:00:00:00:66 dev c0\n")).unwrap();
     }

@@ -269,7 +269,8 @@ fn reads_a_crl_from_a_pipe_once() {
     crl("root", "root-list.pem", "");
     crl("intermediate", "list.pem", "");
     place.tool("mkfifo", "pipe");
-    let (list, pipe) = (place.read("root-list.pem"), place.path("pipe"));
+    let list = place.read("root-list.pem");
+    let pipe = place.path("pipe");
     let writer = std::thread::spawn(move || std::fs::write(pipe, list).unwrap());
     let server = server(&place, "-crl_check_all -CRL pipe -CRL list.pem");
     writer.join().unwrap();

@@ -36,7 +36,8 @@ fn issue(place: &Place, issuer: &str, name: &str, arguments: &str) {
 #[test]
 fn credentials_authenticate_both_sides_over_tcp_and_udp() {
     let place = parties();
-    let (hub, operator) = (place.read("hub.did"), place.read("trusted"));
+    let hub = place.read("hub.did");
+    let operator = place.read("trusted");
     for (transport, version) in [("", "TLSv1.3"), ("--udp", "DTLSv1.3")] {
         let server = Server::new(&place, &format!("{HUB} {VERIFY} {transport}"));
         let told = server.echo(&place, &format!("{DEVICE} {transport}"), "hello\n");
@@ -368,7 +369,8 @@ fn reports_the_credential_to_scripts() {
     let place = parties();
     let server = Server::new(&place, &format!("{HUB} {VERIFY} --json"));
     let told = server.echo(&place, &format!("{DEVICE} --json --lean"), "");
-    let (client, server) = (json(told.lines().next().unwrap()), json(&server.process.line()));
+    let client = json(told.lines().next().unwrap());
+    let server = json(&server.process.line());
     for (event, peer) in [(client, "hub"), (server, "device")] {
         assert_eq!(event["peer_did"], place.read(&format!("{peer}.did")));
         assert_eq!(event["peer_issuer"], place.read("trusted").trim_end());

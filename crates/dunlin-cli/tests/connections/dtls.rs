@@ -144,7 +144,8 @@ fn explains_a_wrong_psk_of_dtls_1_2_at_the_timeout() {
                 the key of --psk may differ from the server's: give both sides the same identity and key";
     assert!(client.contains(says), "{client}");
     // The client sends its Finished at first, and again after 0.4 and 1.2 s.
-    let (says, advice) = ("records under the new keys did not authenticate", "may differ from the client's");
+    let says = "records under the new keys did not authenticate";
+    let advice = "may differ from the client's";
     assert!(log.contains("not complete after 2s: ") && log.contains(says) && log.contains(advice), "{log}");
 }
 
@@ -351,7 +352,9 @@ impl Nat {
         let client = Arc::new(Mutex::new(server));
         let nat = Self { port, server, inside, client, outside };
         nat.rebind();
-        let (inside, client, outside) = (nat.inside.clone(), nat.client.clone(), nat.outside.clone());
+        let inside = nat.inside.clone();
+        let client = nat.client.clone();
+        let outside = nat.outside.clone();
         std::thread::spawn(move || {
             let mut datagram = [0; 2048];
             while let Ok((len, from)) = inside.recv_from(&mut datagram) {
@@ -366,9 +369,12 @@ impl Nat {
     fn rebind(&self) {
         let outside = UdpSocket::bind("127.0.0.1:0").unwrap();
         outside.connect(self.server).unwrap();
-        let (address, from_server) = (outside.local_addr().unwrap(), outside.try_clone().unwrap());
+        let address = outside.local_addr().unwrap();
+        let from_server = outside.try_clone().unwrap();
         *self.outside.lock().unwrap() = outside;
-        let (inside, client, current) = (self.inside.clone(), self.client.clone(), self.outside.clone());
+        let inside = self.inside.clone();
+        let client = self.client.clone();
+        let current = self.outside.clone();
         std::thread::spawn(move || {
             let mut datagram = [0; 2048];
             while let Ok(len) = from_server.recv(&mut datagram) {

@@ -135,7 +135,8 @@ impl Fleet {
     pub(crate) fn connect(&self, device: &mut Device) {
         device.port = next_port();
         let socket = bind(device);
-        let (config, name) = (self.config(device), self.name.clone());
+        let config = self.config(device);
+        let name = self.name.clone();
         let mut connection = DtlsConnection::client(&config, name, self.server, now()).unwrap();
         let is_done = |connection: &mut DtlsConnection| !connection.is_handshaking();
         assert!(self.carry(&socket, &mut connection, (TICK, MOST_TICKS), is_done), "no handshake");
@@ -176,7 +177,8 @@ impl Fleet {
         mut is_done: impl FnMut(&mut DtlsConnection) -> bool,
     ) -> bool {
         socket.set_read_timeout(Some(tick)).unwrap();
-        let (mut buffer, mut ticks) = ([0; 2048], 0);
+        let mut buffer = [0; 2048];
+        let mut ticks = 0;
         loop {
             while connection.poll_event().is_some() {}
             while let Some(transmit) = connection.poll_transmit(now()) {
@@ -202,7 +204,8 @@ impl Fleet {
     /// Lets all devices send, one round after the other, while `meanwhile` runs, and one round after it.
     /// Prints how many records had an echo.
     pub(crate) fn talk_during(&self, what: &str, devices: &mut [Device], meanwhile: impl FnOnce()) {
-        let (is_over, rounds) = (AtomicBool::new(false), [AtomicUsize::new(0), AtomicUsize::new(0)]);
+        let is_over = AtomicBool::new(false);
+        let rounds = [AtomicUsize::new(0), AtomicUsize::new(0)];
         thread::scope(|scope| {
             for part in devices.chunks_mut(devices.len().div_ceil(THREADS)) {
                 scope.spawn(|| {
@@ -226,7 +229,8 @@ impl Fleet {
     /// Lets all devices send while `kill` ends their server. A device that gets no echo after that connects
     /// with the server at `other`. Returns how many came back by cached handshakes.
     pub(crate) fn come_back(&self, devices: &mut [Device], other: &Self, kill: impl FnOnce()) -> usize {
-        let (is_dead, cached) = (AtomicBool::new(false), AtomicUsize::new(0));
+        let is_dead = AtomicBool::new(false);
+        let cached = AtomicUsize::new(0);
         thread::scope(|scope| {
             for part in devices.chunks_mut(devices.len().div_ceil(THREADS)) {
                 scope.spawn(|| {
@@ -303,7 +307,8 @@ fn resident(process: u32) -> usize {
 fn a_fleet_survives_a_restart_and_comes_back_by_cached_handshakes_after_a_crash() {
     let count = fleet_size();
     let spec = TreeSpec::new(KeyType::P256, 30).unwrap();
-    let (tree, place) = (Tree::generate(&spec).unwrap(), Place::new());
+    let tree = Tree::generate(&spec).unwrap();
+    let place = Place::new();
     place.write("server.pem", certificates_to_pem(&tree.server.chain).unwrap());
     place.write("server.key", tree.server.key.to_pem().unwrap().as_bytes());
     place.write("root.pem", certificates_to_pem(&[tree.root.certificate().clone()]).unwrap());

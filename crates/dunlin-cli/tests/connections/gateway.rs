@@ -14,7 +14,8 @@ pub(crate) fn backend() -> u16 {
         for stream in listener.incoming() {
             let mut stream = stream.unwrap();
             std::thread::spawn(move || {
-                let (mut request, mut buffer) = (vec![], [0; 4096]);
+                let mut request = vec![];
+                let mut buffer = [0; 4096];
                 while !request.ends_with(b"\r\n\r\n") {
                     match stream.read(&mut buffer) {
                         Ok(0) | Err(_) => return,

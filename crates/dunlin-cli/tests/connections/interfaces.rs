@@ -90,7 +90,8 @@ fn is_change(event: &Value) -> bool {
 
 #[test]
 fn an_association_survives_its_devices() {
-    let (place, lines) = (place(), Lines::new());
+    let place = place();
+    let lines = Lines::new();
     let options = "--cid --interface a0 --interface a1 --multihoming linkable";
     let [_server, mut client] = lines.ends(&place, ("--cid", options));
     echo(&mut client, "over the first\n");
@@ -134,7 +135,8 @@ fn deliver(program: &UdpSocket, local: SocketAddr, text: &str, backend: &UdpSock
 
 #[test]
 fn a_tunnel_keeps_its_association_when_an_interface_fails() {
-    let (place, lines) = (place(), Lines::new());
+    let place = place();
+    let lines = Lines::new();
     let socket = || UdpSocket::bind("127.0.0.1:0").unwrap();
     let [program, backend] = [&lines.client, &lines.server].map(|side| {
         side.ip("link set lo up\n").unwrap();
@@ -178,7 +180,8 @@ fn address_in(line: &str) -> SocketAddr {
 /// Lets the client lose its address and its route, and then get others one by one, as by DHCP. Then only its
 /// route changes.
 fn move_about(options: (&str, &str)) {
-    let (place, lines) = (place(), Lines::new());
+    let place = place();
+    let lines = Lines::new();
     lines.down(1);
     let [_server, mut client] = lines.ends(&place, options);
     echo(&mut client, "at the first address\n");
@@ -215,7 +218,8 @@ fn the_default_interface_follows_routes() {
 
 #[test]
 fn a_client_without_connection_ids_warns_when_its_address_is_gone() {
-    let (place, lines) = (place(), Lines::new());
+    let place = place();
+    let lines = Lines::new();
     let [_server, mut client] = lines.ends(&place, ("", ""));
     echo(&mut client, "at the first address\n");
     lines.client.ip("address del 10.77.0.1/24 dev a0\naddress add 10.77.0.9/24 dev a0\n").unwrap();

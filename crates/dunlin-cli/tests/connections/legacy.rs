@@ -10,7 +10,8 @@ fn obsolete_suites_need_two_options_and_give_a_warning() {
     let server = Server::new(&place, &format!("{SERVER} {options}"));
     assert!(server.warnings.contains("WARNING: LEGACY LAB"), "{}", server.warnings);
     let output = server.client(&place, &format!("{CLIENT} {options} --brief"), "hello\n");
-    let (told, log) = (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
+    let told = String::from_utf8(output.stdout).unwrap();
+    let log = String::from_utf8(output.stderr).unwrap();
     let negotiated = "TLSv1.2, TLS_DH_anon_WITH_AES_128_GCM_SHA256, ffdhe_private_use_1";
     assert!(format!("{told}{log}").contains(negotiated), "{told}{log}");
     assert!(told.ends_with("hello\n"), "{told}");

@@ -160,8 +160,10 @@ impl Clients {
         let runtime = Runtime::new().unwrap();
         let ((to, receiver), (sender, handshakes)) = (watch::channel(to), channel());
         for (number, device) in devices.iter().enumerate() {
-            let (config, name) = (fleet.config(device), fleet.name());
-            let (handshakes, echoes) = (sender.clone(), echoed.clone());
+            let config = fleet.config(device);
+            let name = fleet.name();
+            let handshakes = sender.clone();
+            let echoes = echoed.clone();
             let client = Client { number, host: device.host(), config, name, handshakes, echoes };
             runtime.spawn(client.run(receiver.clone()));
         }
@@ -202,7 +204,8 @@ impl Clients {
 fn clients_of_two_gateways_outlast_a_restart_and_come_back_by_cached_handshakes_after_a_crash() {
     let count = fleet_size();
     let spec = TreeSpec::new(KeyType::P256, 30).unwrap();
-    let (tree, place) = (Tree::generate(&spec).unwrap(), Place::new());
+    let tree = Tree::generate(&spec).unwrap();
+    let place = Place::new();
     place.write("server.pem", certificates_to_pem(&tree.server.chain).unwrap());
     place.write("server.key", tree.server.key.to_pem().unwrap().as_bytes());
     place.write("root.pem", certificates_to_pem(&[tree.root.certificate().clone()]).unwrap());
@@ -210,7 +213,8 @@ fn clients_of_two_gateways_outlast_a_restart_and_come_back_by_cached_handshakes_
     let over_tls = devices.split_off(count);
     let gateways = Gateways::new(place, 2 * (count + over_tls.len()));
     let ([first_dtls, first_tls], [second_dtls, second_tls]) = (gateways.addresses(1), gateways.addresses(2));
-    let (mut first, _second) = (gateways.start(1), gateways.start(2));
+    let mut first = gateways.start(1);
+    let _second = gateways.start(2);
     let fleet = Fleet::new(&tree, first_dtls);
     fleet.all(&format!("{count} full handshakes"), &mut devices, Fleet::connect);
     assert!(devices.iter().all(|device| device.kind() == HandshakeKind::Full));

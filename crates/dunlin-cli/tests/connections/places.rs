@@ -15,7 +15,8 @@ use dunlin_tests::place::Place;
 fn a_fleet_that_has_lost_power_comes_back_at_the_limit_while_tls_clients_are_served() {
     let count = fleet_size();
     let spec = TreeSpec::new(KeyType::P256, 30).unwrap();
-    let (tree, place) = (Tree::generate(&spec).unwrap(), Place::new());
+    let tree = Tree::generate(&spec).unwrap();
+    let place = Place::new();
     place.write("server.pem", certificates_to_pem(&tree.server.chain).unwrap());
     place.write("server.key", tree.server.key.to_pem().unwrap().as_bytes());
     place.write("root.pem", certificates_to_pem(&[tree.root.certificate().clone()]).unwrap());

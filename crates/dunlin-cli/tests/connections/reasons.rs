@@ -129,8 +129,8 @@ fn prints_failures_as_json() {
     ] {
         let output = place.command(&format!("client {arguments} --json")).output().unwrap();
         assert_eq!(output.status.code(), Some(status), "{arguments}");
-        let (stdout, stderr) =
-            (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
+        let stdout = String::from_utf8(output.stdout).unwrap();
+        let stderr = String::from_utf8(output.stderr).unwrap();
         let told = json(stdout.strip_suffix('\n').unwrap());
         let field = |name: &str| told[name].as_str().unwrap().to_owned();
         assert_eq!((field("event"), field("side")), ("failure".to_owned(), "client".to_owned()));

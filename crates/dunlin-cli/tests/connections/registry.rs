@@ -414,7 +414,8 @@ fn a_registry_that_does_not_run_is_named() {
     let shows = |name: &str| format!("{CLIENT} --did {name} --vc {name}.vc");
     server.echo(&place, &shows("device"), "");
     assert!(server.process.log().contains(&device));
-    let (port, access) = (registry.port, registry.access.clone());
+    let port = registry.port;
+    let access = registry.access.clone();
     registry.stop();
     // The server's look-ups stay valid for some minutes.
     server.echo(&place, &shows("device"), "");
@@ -497,7 +498,8 @@ fn members_of_a_list_prove_their_membership() {
 /// Starts a registry whose clock is late by more than a checkpoint may be old, with the DID of this
 /// directory. It runs as long as the test.
 fn late_registry(place: &Place, did: &str) -> u16 {
-    let (provider, late) = (Arc::new(dunlin_awslc::provider()), DEFAULT_CHECKPOINT_AGE + 60);
+    let provider = Arc::new(dunlin_awslc::provider());
+    let late = DEFAULT_CHECKPOINT_AGE + 60;
     let key = KeyPair::generate(KeyType::Ed25519).unwrap().signing_key(&provider).unwrap();
     let clock = Arc::new(move || UNIX_EPOCH.elapsed().unwrap().as_secs() - late);
     let settings = Settings { clock, ..Settings::new(Arc::clone(&provider), ORIGIN, key) };

@@ -44,7 +44,8 @@ fn every_line_has_time_level_and_client() {
     let [_, level, client, text] = parts(&ended);
     assert_eq!((level, client), ("info", address));
     assert!(text.ends_with("; orderly, by the client"), "{ended}");
-    let (handshake, all) = (numbers(&connected), numbers(&ended));
+    let handshake = numbers(&connected);
+    let all = numbers(&ended);
     let [read, written] = handshake[handshake.len() - 2..] else { panic!("{connected}") };
     // Each side sends at least a record of 6 bytes and a close_notify.
     assert!(all[0] > read + 6 && all[1] > written + 6, "{connected}\n{ended}");

@@ -414,7 +414,8 @@ fn reads_a_new_crl_between_two_connections() {
             crl("--revoke pki/server.pem");
         }
         let mut to = TcpStream::connect(("127.0.0.1", server.port)).unwrap();
-        let (mut back, mut answers) = (from.try_clone().unwrap(), to.try_clone().unwrap());
+        let mut back = from.try_clone().unwrap();
+        let mut answers = to.try_clone().unwrap();
         let answering = thread::spawn(move || {
             let _ = copy(&mut answers, &mut back);
             let _ = back.shutdown(Shutdown::Write);

@@ -59,8 +59,8 @@ fn server_with_certificate_and_key_prefers_the_key() {
     let both = format!("{SERVER} --psk {KEY} --psk-identity d1 --tls1-2");
     let client = format!("{CLIENT} --tls1-2 --brief");
     let keyed = format!("{client} --psk {KEY} --psk-identity d1");
-    let (key, certificate) =
-        ("TLS_ECDHE_PSK_WITH_AES_128_GCM_SHA256", "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256");
+    let key = "TLS_ECDHE_PSK_WITH_AES_128_GCM_SHA256";
+    let certificate = "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256";
     for more in ["", "--allow-no-dhe-kex"] {
         let server = Server::new(&place, &format!("{both} {more}"));
         assert!(server.echo(&place, &keyed, "").contains(&format!("{key}, x25519, PSK d1")), "{more}");
@@ -177,7 +177,8 @@ fn noisy(port: u16) -> u16 {
     std::thread::spawn(move || {
         let (mut client, _) = listener.accept().unwrap();
         let mut server = TcpStream::connect(("127.0.0.1", port)).unwrap();
-        let (mut from, mut to) = (client.try_clone().unwrap(), server.try_clone().unwrap());
+        let mut from = client.try_clone().unwrap();
+        let mut to = server.try_clone().unwrap();
         std::thread::spawn(move || std::io::copy(&mut from, &mut to));
         let mut header = [0; 5];
         while server.read_exact(&mut header).is_ok() {
@@ -328,7 +329,8 @@ fn both_sides_count_the_same_bytes() {
         let server = Server::new(&place, &format!("{server} -tls1_2 --json"));
         for resumption in ["--sess-out session", "--sess-in session"] {
             let told = server.echo(&place, &format!("{client} -tls1_2 --json {resumption}"), "");
-            let (ours, theirs) = (json(told.lines().next().unwrap()), json(&server.process.line()));
+            let ours = json(told.lines().next().unwrap());
+            let theirs = json(&server.process.line());
             assert_eq!(ours["handshake_bytes_read"], theirs["handshake_bytes_written"], "{resumption}");
             assert_eq!(ours["handshake_bytes_written"], theirs["handshake_bytes_read"], "{resumption}");
             if !place.path("session").exists() {

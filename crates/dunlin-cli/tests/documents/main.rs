@@ -129,7 +129,9 @@ fn source() -> PathBuf {
 /// The commands in the blocks of a document, with their lines. A line that ends in `\` goes on in the next
 /// one.
 fn commands(text: &str) -> Vec<(usize, String)> {
-    let (mut commands, mut is_inside, mut begun) = (vec![], false, None::<(usize, String)>);
+    let mut commands = vec![];
+    let mut is_inside = false;
+    let mut begun = None::<(usize, String)>;
     for (number, line) in (1..).zip(text.lines()) {
         match line {
             "```sh" => is_inside = true,
@@ -137,9 +139,10 @@ fn commands(text: &str) -> Vec<(usize, String)> {
             _ if is_inside => {
                 let (first, mut command) = begun.take().unwrap_or((number, String::new()));
                 command.push_str(line.trim_end_matches('\\'));
-                match line.ends_with('\\') {
-                    true => begun = Some((first, command)),
-                    false => commands.push((first, command)),
+                if line.ends_with('\\') {
+                    begun = Some((first, command))
+                } else {
+                    commands.push((first, command))
                 }
             }
             _ => {}

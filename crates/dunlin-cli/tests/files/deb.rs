@@ -24,9 +24,10 @@ fn files(directory: &Path) -> Vec<String> {
     let mut found = vec![];
     for entry in fs::read_dir(directory).unwrap() {
         let entry = entry.unwrap();
-        match entry.file_type().unwrap().is_dir() {
-            true => found.extend(files(&entry.path())),
-            false => found.push(entry.path().to_string_lossy().into_owned()),
+        if entry.file_type().unwrap().is_dir() {
+            found.extend(files(&entry.path()))
+        } else {
+            found.push(entry.path().to_string_lossy().into_owned())
         }
     }
     found

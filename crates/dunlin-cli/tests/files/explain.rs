@@ -89,7 +89,8 @@ fn tshark(place: &Place) -> (Messages, [u64; 4]) {
         let transport = if is_udp { "udp" } else { "tcp" };
         let of_transport = |name: &str| field(&format!("{transport}.{name}"));
         let key = (format!("{transport} {}", of_transport("stream")), of_transport("srcport").to_owned());
-        let (begin, sent) = (number("tcp.seq"), sent.entry(key.clone()).or_insert(0));
+        let begin = number("tcp.seq");
+        let sent = sent.entry(key.clone()).or_insert(0);
         let end = begin + number("tcp.len");
         bytes[3] += (*sent).min(end).saturating_sub(begin);
         *sent = end.max(*sent);

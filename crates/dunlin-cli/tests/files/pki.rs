@@ -283,7 +283,8 @@ fn show_first(pem: &str) -> String {
 fn replaces_files_only_with_force() {
     let place = Place::new();
     place.dunlin("pki ca --name first");
-    let (certificate, key) = (place.read("ca.pem"), place.read("ca.key"));
+    let certificate = place.read("ca.pem");
+    let key = place.read("ca.key");
     let line = place.dunlin_fails("pki ca --name second", 1);
     assert!(line.contains("ca.pem: exists already"), "{line}");
     // If one of the two files exists, neither is written.
@@ -461,7 +462,8 @@ fn verify_refuses_revoked_certificates() {
         let revoked: Vec<_> =
             info["revoked"].as_array().unwrap().iter().map(|r| (&r["serial"], &r["reason"])).collect();
         let serial = |file| show(&place, file)[0]["serial"].clone();
-        let (client, server) = (serial("client.pem"), serial("server.pem"));
+        let client = serial("client.pem");
+        let server = serial("server.pem");
         assert_eq!(revoked, [(&client, &"keyCompromise".into()), (&server, &"superseded".into())]);
         place.dunlin_fails(&ours("server"), 1);
         // Without a CRL of the intermediate authority the status of its leaves is unknown.
@@ -509,8 +511,8 @@ fn verify_names_short_keys_and_keys_that_may_not_sign() {
         let by = format!("-CA {issuer}.pem -CAkey {issuer}.key -CAcreateserial -extfile extensions -days 2");
         place.tool("openssl", &format!("x509 -req -in {name}.csr {by} -out {name}.pem"));
     };
-    let (p256, rsa) =
-        ("-algorithm EC -pkeyopt ec_paramgen_curve:P-256", "-algorithm RSA -pkeyopt rsa_keygen_bits:1024");
+    let p256 = "-algorithm EC -pkeyopt ec_paramgen_curve:P-256";
+    let rsa = "-algorithm RSA -pkeyopt rsa_keygen_bits:1024";
     place.dunlin("pki ca --name Root --cert root.pem --key root.key --key-type p256");
     issue(rsa, "", "short", "root");
     issue(p256, "keyUsage=keyAgreement", "agrees", "root");

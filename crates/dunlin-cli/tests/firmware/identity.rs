@@ -85,7 +85,8 @@ impl Party {
 impl Registry {
     /// Signs the documents of these parties, and gives them their staples.
     fn new(parties: [&mut Party; 2]) -> Self {
-        let (provider, signer) = (provider(), KeyPair::generate(KeyType::Ed25519).unwrap());
+        let provider = provider();
+        let signer = KeyPair::generate(KeyType::Ed25519).unwrap();
         let key = signer.signing_key(&provider).unwrap();
         let signers = [NoteKeyKind::Note, NoteKeyKind::Cosignature]
             .map(|kind| NoteSigner::new(&provider, ORIGIN, kind, key.clone()).unwrap());
@@ -99,7 +100,8 @@ impl Registry {
             map = map.with(hasher, place(party), MapLeaf { document, sequence: 0, active: true }).unwrap();
         }
         let trust = RegistryTrust::new(log, vec![witness]).unwrap();
-        let (operations, last) = ([1; 32], hasher.leaf(&root_entry(&map.root(hasher))));
+        let operations = [1; 32];
+        let last = hasher.leaf(&root_entry(&map.root(hasher)));
         let root = hasher.node(&operations, &last);
         let checkpoint = Checkpoint { origin: ORIGIN.to_owned(), size: 2, root };
         let checkpoint = SignedCheckpoint::sign(&provider, checkpoint, &signers, now().unix_ms / 1000)
@@ -209,8 +211,11 @@ fn serve(
     let port = listener.local_addr().unwrap().port();
     let served = std::thread::spawn(move || {
         let (mut tcp, _) = listener.accept().unwrap();
-        let (mut tls, mut buffer) = (TlsConnection::server(&config, now()), [0; 4096]);
-        let (mut sent, mut received, mut result) = (0, 0, Ok(()));
+        let mut tls = TlsConnection::server(&config, now());
+        let mut buffer = [0; 4096];
+        let mut sent = 0;
+        let mut received = 0;
+        let mut result = Ok(());
         loop {
             let out = tls.transmit().to_vec();
             received += out.len() as u64;
@@ -265,7 +270,8 @@ fn run(
     let Seen { identity, sent, received } = served.join().unwrap().unwrap();
     assert_eq!(status, 0, "{name}: {failed} {stderr}");
     assert_eq!(identity, format!("DID {}", device.document.id()), "{name}");
-    let (connection, image) = (Value::Null, Image::read(name));
+    let connection = Value::Null;
+    let image = Image::read(name);
     Run { name, nth: "", device: numbers, entry, connection, sent, received, image }
 }
 

@@ -219,7 +219,9 @@ fn start(port: u16, name: &str, nth: &str, parameters: &[Vec<u8>]) -> Output {
         let len = u16::try_from(parameter.len()).unwrap().to_be_bytes();
         running.stdin.as_mut().unwrap().write_all(&[&len, &**parameter].concat()).unwrap();
     }
-    let (mut numbers, mut entry, mut failed) = (BTreeMap::new(), Vec::new(), String::new());
+    let mut numbers = BTreeMap::new();
+    let mut entry = Vec::new();
+    let mut failed = String::new();
     loop {
         match running.lines.recv_timeout(PATIENCE) {
             Ok(line) => {
@@ -250,7 +252,8 @@ fn boot(server: &Server, name: &'static str, nth: &'static str, parameters: &[Ve
         assert_eq!(event["event"], kind, "{name}: {event}");
         event
     };
-    let (connection, ended) = (event("connection"), event("ended"));
+    let connection = event("connection");
+    let ended = event("ended");
     assert_eq!(ended["orderly"], true, "{name}: {ended}");
     let [sent, received] = ["bytes_read", "bytes_written"].map(|what| ended[what].as_u64().unwrap());
     Run { name, nth, device, entry, connection, sent, received, image: Image::read(name) }
@@ -320,7 +323,9 @@ fn write_tables(runs: &[Run]) {
          | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n",
     );
     for Run { name, nth, device, sent, received, image, .. } in runs {
-        let (flash, rodata, fixed) = (image.flash(), image.rodata, image.data + image.bss);
+        let flash = image.flash();
+        let rodata = image.rodata;
+        let fixed = image.data + image.bss;
         let [heap, span, stack] = ["heap", "heap_span", "stack"].map(|what| device[what]);
         let ram = fixed + span + stack;
         let row = [flash, rodata, ram, fixed, span, stack, heap, *sent, *received];
@@ -347,7 +352,8 @@ fn write_tables(runs: &[Run]) {
         }
         tables.push('\n');
     }
-    let (begin, end) = ("<!-- measured -->\n", "<!-- end -->");
+    let begin = "<!-- measured -->\n";
+    let end = "<!-- end -->";
     let path = root().join("docs/firmware.md");
     let page = fs::read_to_string(&path).unwrap();
     let (before, rest) = page.split_once(begin).unwrap();

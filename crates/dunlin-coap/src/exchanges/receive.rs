@@ -17,7 +17,8 @@ impl Exchanges {
         if first >> 6 != 1 {
             return self.discard();
         }
-        let (typ, id) = (first >> 4 & 3, u16::from_be_bytes([high, low]));
+        let typ = first >> 4 & 3;
+        let id = u16::from_be_bytes([high, low]);
         let Some(packet) = parse(message) else {
             return self.reject(typ, id);
         };
@@ -177,8 +178,8 @@ impl Exchanges {
 
     /// A response in a message of its own.
     fn separate(&mut self, now: Instant, packet: Packet) {
-        let (is_confirmable, message_id) =
-            (packet.header.get_type() == MessageType::Confirmable, packet.header.message_id);
+        let is_confirmable = packet.header.get_type() == MessageType::Confirmable;
+        let message_id = packet.header.message_id;
         if self.seen.find(now, message_id).is_some() {
             self.is_duplicate(now, &packet);
             return;

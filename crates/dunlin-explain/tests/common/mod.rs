@@ -81,7 +81,8 @@ pub(crate) fn tls_cached(suite: &'static Tls13CipherSuite) -> [Traffic; 2] {
     let server = server
         .with_handshake_cache(CacheMode::Compact, Arc::new(MemoryServerCache::new(1)), DEFAULT_MAX_AGE)
         .unwrap();
-    let (client, server) = (Arc::new(client), Arc::new(server));
+    let client = Arc::new(client);
+    let server = Arc::new(server);
     [(); 2].map(|()| tls_between(&client, &server, &log, 1))
 }
 
@@ -163,7 +164,8 @@ pub(crate) fn dtls12(suite: &'static Tls12CipherSuite, ids: bool) -> Traffic {
 pub(crate) fn dtls12_cached(suite: &'static Tls12CipherSuite) -> [Traffic; 2] {
     let log = Arc::new(Log::default());
     let (client, server) = configs12(suite, &log);
-    let (clients, servers) = (Arc::new(MemoryServerCache::new(1)), Arc::new(MemoryClientCache::default()));
+    let clients = Arc::new(MemoryServerCache::new(1));
+    let servers = Arc::new(MemoryClientCache::default());
     let client = client.with_handshake_cache(CacheMode::Compact, servers, DEFAULT_MAX_AGE);
     let server = server.with_handshake_cache(CacheMode::Compact, clients, DEFAULT_MAX_AGE).unwrap();
     [(); 2].map(|()| dtls_at(4000, client.clone(), server.clone(), &log, |_| {}))
@@ -207,7 +209,8 @@ fn dtls_at(
     log: &Log,
     between: impl FnOnce(&mut Pair<DtlsConnection, DtlsConnection>),
 ) -> Traffic {
-    let (client, server) = (client.with_mtu(mtu).unwrap(), server.with_mtu(mtu).unwrap().with_cookies(true));
+    let client = client.with_mtu(mtu).unwrap();
+    let server = server.with_mtu(mtu).unwrap().with_cookies(true);
     let client = DtlsConnection::client(&Arc::new(client), localhost(), SERVER_ADDRESS, NOW).unwrap();
     let server = DtlsConnection::server(&Arc::new(server), CLIENT_ADDRESS, NOW);
     let mut pair = Pair::new(client, server, NOW, Duration::from_millis(5));
@@ -270,13 +273,15 @@ pub(crate) fn segments(traffic: &Traffic, size: usize) -> Vec<Segment> {
     let mut next = [u32::MAX - 300, u32::MAX - 700];
     let mut segments = Vec::new();
     for from in [Side::Client, Side::Server] {
-        let (sequence, acknowledged) = (next[from as usize], next[1 - from as usize]);
+        let sequence = next[from as usize];
+        let acknowledged = next[1 - from as usize];
         segments.push(Segment { from, sequence, acknowledged, syn: true, payload: Vec::new() });
         next[from as usize] = next[from as usize].wrapping_add(1);
     }
     for (from, bytes) in &traffic.sent {
         for payload in bytes.chunks(size) {
-            let (sequence, acknowledged) = (next[*from as usize], next[1 - *from as usize]);
+            let sequence = next[*from as usize];
+            let acknowledged = next[1 - *from as usize];
             segments.push(Segment {
                 from: *from,
                 sequence,
@@ -304,7 +309,8 @@ pub(crate) fn dtls_moved(version12: Option<&'static Tls12CipherSuite>) -> (Vec<V
         None => configs(&dunlin_awslc::TLS13_AES_128_GCM_SHA256, &log),
     });
     let basic = Migration::new(PathCheck::Basic);
-    let (client, server) = (client.with_migration(basic), server.with_migration(basic).with_cookies(true));
+    let client = client.with_migration(basic);
+    let server = server.with_migration(basic).with_cookies(true);
     let mut client = DtlsConnection::client(&Arc::new(client), localhost(), SERVER_ADDRESS, NOW).unwrap();
     let mut server = DtlsConnection::server(&Arc::new(server), CLIENT_ADDRESS, NOW);
     let mut frames = Vec::new();

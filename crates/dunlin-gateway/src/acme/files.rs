@@ -142,10 +142,7 @@ pub(crate) fn read(path: &Path) -> io::Result<Option<Zeroizing<Vec<u8>>>> {
     };
     let mut content = Zeroizing::new(vec![]);
     file.take(MAX_FILE + 1).read_to_end(&mut content)?;
-    match content.len() as u64 > MAX_FILE {
-        true => Err(ErrorKind::FileTooLarge.into()),
-        false => Ok(Some(content)),
-    }
+    if content.len() as u64 > MAX_FILE { Err(ErrorKind::FileTooLarge.into()) } else { Ok(Some(content)) }
 }
 
 /// Replaces a file atomically, for this user alone.

@@ -46,14 +46,15 @@ impl Managed {
                 faults.push(store.place.fault(what, "name a directory; the gateway makes a missing one"));
                 continue;
             }
-            let trust = match config.ca.is_empty() {
-                true => https::system_anchors().or_else(|| {
+            let trust = if config.ca.is_empty() {
+                https::system_anchors().or_else(|| {
                     let what =
                         "this machine has no certificates of authorities that the directory's TLS could lead to";
                     faults.push(config.place.fault(what, "give ca, or install ca-certificates"));
                     None
-                }),
-                false => crate::files::trust([&config.ca, &[], &[]], faults).x509,
+                })
+            } else {
+                crate::files::trust([&config.ca, &[], &[]], faults).x509
             };
             let Some(trust) = trust else { continue };
             match AcmeHttp::new(provider, trust) {

@@ -39,10 +39,7 @@ impl fmt::Display for Failure {
         write!(f, "{step}: ")?;
         // The text comes from the network.
         for c in why.chars().take(MAX_TEXT) {
-            match c.is_control() {
-                true => write!(f, "{}", c.escape_default())?,
-                false => write!(f, "{c}")?,
-            }
+            if c.is_control() { write!(f, "{}", c.escape_default())? } else { write!(f, "{c}")? }
         }
         Ok(())
     }
@@ -223,7 +220,8 @@ async fn failed_check(order: &mut Order, challenge: AcmeChallenge) -> Failure {
 
 /// A new key in PEM, and the request for a certificate with the names (RFC 2986).
 async fn request(config: &AcmeConfig) -> Result<(Zeroizing<String>, Vec<u8>), Failure> {
-    let (typ, names) = (config.key_type, config.names.clone());
+    let typ = config.key_type;
+    let names = config.names.clone();
     // An RSA key takes a while.
     let made = tokio::task::spawn_blocking(move || {
         let failed = |error: &dyn fmt::Display| Failure::new("no certificate request", error);

@@ -137,8 +137,8 @@ impl AcmeConfig {
         }
         section.end();
         let contact = contact.into_iter().map(|field| field.value).collect();
-        let (directory, names) =
-            (url?.value, Some(distinct).filter(|names| is_complete && !names.is_empty())?);
+        let directory = url?.value;
+        let names = Some(distinct).filter(|names| is_complete && !names.is_empty())?;
         Some(Self { directory, contact, names, store: store?, ca, key_type, challenge, place })
     }
 

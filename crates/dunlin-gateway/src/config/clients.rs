@@ -68,7 +68,8 @@ impl ClientsConfig {
             let what = "the profiles of the policy say how clients authenticate";
             section.fault(place.fault(what, "leave verify out, or the key policy"));
         }
-        let (ca, crl) = (section.files("ca"), section.files("crl"));
+        let ca = section.files("ca");
+        let crl = section.files("crl");
         let raw_keys = section.files("raw_keys");
         let credentials = CredentialTrust::read(&mut section, own);
         let psk = section.file("psk");

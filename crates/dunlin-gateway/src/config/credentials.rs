@@ -96,8 +96,10 @@ impl OwnCredential {
 
     /// Reads the keys of the configuration.
     pub(crate) fn read(section: &mut Section<'_>) -> Option<Self> {
-        let (did, credential) = (section.file("did"), section.file("vc"));
-        let (status, membership) = (section.files("staple_status"), section.file("membership"));
+        let did = section.file("did");
+        let credential = section.file("vc");
+        let status = section.files("staple_status");
+        let membership = section.file("membership");
         if credential.is_none()
             && let Some(list) = status.first()
         {

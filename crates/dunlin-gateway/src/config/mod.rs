@@ -196,7 +196,8 @@ impl Config {
         }
         let of_listener = |listener: &ListenerConfig| {
             let Limits { connections, handshakes, .. } = listener.limits;
-            let (connections, handshakes) = (connections as u64, handshakes as u64);
+            let connections = connections as u64;
+            let handshakes = handshakes as u64;
             match listener.transport {
                 // Failed handshakes that wait for their client to close have as many places as the others.
                 TransportKind::Tls => 2 * connections + 2 * handshakes,
@@ -227,7 +228,8 @@ impl Config {
 /// The content of the file `path`, or of the `*.toml` files of the directory `path`, and the faults of
 /// unreadable ones.
 pub(crate) fn load(path: &Path) -> Result<(Vec<Source>, Vec<Fault>), Faults> {
-    let (mut faults, mut sources) = (vec![], vec![]);
+    let mut faults = vec![];
+    let mut sources = vec![];
     for file in files(path).map_err(Faults::one)? {
         match read(&file) {
             Ok(text) => sources.push(Source::new(file, text)),
@@ -384,11 +386,10 @@ fn files(path: &Path) -> Result<Vec<std::path::PathBuf>, Fault> {
         }
     }
     files.sort();
-    match files.is_empty() {
-        true => {
-            Err(Fault::of_file(path, "no file with a name that ends in .toml", "write one, or name a file"))
-        }
-        false => Ok(files),
+    if files.is_empty() {
+        Err(Fault::of_file(path, "no file with a name that ends in .toml", "write one, or name a file"))
+    } else {
+        Ok(files)
     }
 }
 

@@ -29,10 +29,7 @@ impl NamePattern {
     /// Whether the pattern covers this name. A wildcard covers exactly one label, as in certificates (RFC
     /// 9525 §6.3).
     pub fn covers(&self, name: &str) -> bool {
-        let name = match self.is_wildcard {
-            true => name.split_once('.').map(|(_, domain)| domain),
-            false => Some(name),
-        };
+        let name = if self.is_wildcard { name.split_once('.').map(|(_, domain)| domain) } else { Some(name) };
         name.is_some_and(|name| name.eq_ignore_ascii_case(&self.name))
     }
 

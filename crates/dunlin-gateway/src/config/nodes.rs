@@ -51,7 +51,8 @@ impl NodesConfig {
                 section.missing(name, what);
             }
         }
-        let (mut nodes, mut numbers) = (vec![], HashMap::new());
+        let mut nodes = vec![];
+        let mut numbers = HashMap::new();
         for table in section.tables("node") {
             let place = table.place().clone();
             let Some(node) = node(table) else { continue };

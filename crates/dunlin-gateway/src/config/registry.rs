@@ -28,8 +28,10 @@ pub struct RegistryConfig {
 impl RegistryConfig {
     /// Reads the table.
     pub(crate) fn read(mut section: Section<'_>) -> Option<Self> {
-        let (url, nodes) = (section.text("url"), section.texts("nodes"));
-        let (key, ca) = (section.file("key"), section.files("ca"));
+        let url = section.text("url");
+        let nodes = section.texts("nodes");
+        let key = section.file("key");
+        let ca = section.files("ca");
         let outage_age = section.seconds("outage_age").map(|age| age.value.into());
         let outage_age = outage_age.unwrap_or(DEFAULT_OUTAGE_AGE);
         let mut is_https = |url: &Field<String>| match https::url(&url.value) {

@@ -144,9 +144,10 @@ fn route_protocol(section: &mut Section<'_>, transport: TransportKind) -> Option
         Http,
         Mqtt,
     }
-    let protocol = match section.has("protocol") {
-        true => section.one_of("protocol", &[("tcp", Word::Tcp), ("http", Word::Http), ("mqtt", Word::Mqtt)]),
-        false => Some(Word::Tcp),
+    let protocol = if section.has("protocol") {
+        section.one_of("protocol", &[("tcp", Word::Tcp), ("http", Word::Http), ("mqtt", Word::Mqtt)])
+    } else {
+        Some(Word::Tcp)
     };
     if protocol? == Word::Http {
         return Some(RouteProtocol::Http);

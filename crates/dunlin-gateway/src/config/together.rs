@@ -130,9 +130,10 @@ fn check_address<'a>(
     };
     let first = addresses.iter().find(|(other, kind, _)| *kind == is_datagram && is_taken(other));
     if let Some((other, _, first)) = first.filter(|_| address.port() != 0) {
-        let what = match other == address {
-            true => format!("{address} is also the address of {first}"),
-            false => format!("{address} has the port of {other}, the address of {first}"),
+        let what = if other == address {
+            format!("{address} is also the address of {first}")
+        } else {
+            format!("{address} has the port of {other}, the address of {first}")
         };
         faults.borrow_mut().push(place.fault(what, "give each listener an address of its own"));
     }
@@ -189,7 +190,8 @@ mod tests {
                 Config::parse(Path::new("g.toml"), &text).unwrap_or_else(|faults| panic!("{faults}"));
             without_clients(&config.listeners[0].routes).map(|fault| fault.to_string()).collect::<Vec<_>>()
         };
-        let (a, a_too) = ("sni = [\"a.example\"]", "sni = [\"A.Example.\", \"b.example\"]");
+        let a = "sni = [\"a.example\"]";
+        let a_too = "sni = [\"A.Example.\", \"b.example\"]";
         let below = "sni = [\"*.example\"]";
         let (mqtt, web) = ("alpn = [\"mqtt\"]", "alpn = [\"http/1.1\", \"mqtt\"]");
         for (dead, who) in [

@@ -12,7 +12,8 @@ pub(crate) const PAGE: &str = include_str!("page.html");
 /// alone, no frames.
 pub(crate) static POLICY: LazyLock<String> = LazyLock::new(|| {
     let hash = |tag: &str| {
-        let (open, close) = (format!("<{tag}>"), format!("</{tag}>"));
+        let open = format!("<{tag}>");
+        let close = format!("</{tag}>");
         let content = PAGE.split_once(&open).and_then(|(_, rest)| rest.split_once(&close));
         let content = content.map(|(content, _)| content).unwrap_or_default();
         Base64::encode_string(SHA256.hash(&[content.as_bytes()]).as_ref())

@@ -77,9 +77,8 @@ impl fmt::Display for Fault {
         let place = self.place.as_ref().map(|place| format!("{place}: ")).unwrap_or_default();
         // A text from a file must not break the line or command the terminal.
         let line = format!("{place}{}; {}", self.what, self.advice);
-        line.chars().try_for_each(|c| match c.is_control() {
-            true => write!(f, "{}", c.escape_default()),
-            false => write!(f, "{c}"),
+        line.chars().try_for_each(|c| {
+            if c.is_control() { write!(f, "{}", c.escape_default()) } else { write!(f, "{c}") }
         })
     }
 }

@@ -63,7 +63,9 @@ impl Freezer {
 
     /// The connections of the file that this listener's routes and policy still have.
     pub(super) fn thaw(&self, live: &ListenerState, metrics: &Metrics) -> Vec<DtlsConnection> {
-        let (now, mut refused, mut known) = (now(), 0, HashMap::new());
+        let now = now();
+        let mut refused = 0;
+        let mut known = HashMap::new();
         let thawed = self.place.thaw(|bytes| {
             let (profile, association) = bytes.split_first_chunk().ok_or("not written by a gateway")?;
             let profile = ProfileDigest(*profile);
@@ -99,7 +101,9 @@ impl Freezer {
 
     fn write(&self, endpoint: &DtlsEndpoint) -> Result<(usize, Left), FrozenError> {
         let mut writer = self.place.create()?;
-        let (mut left, mut failed, mut attempt) = (vec![], None, 0);
+        let mut left = vec![];
+        let mut failed = None;
+        let mut attempt = 0;
         loop {
             let frozen = endpoint.freeze_each(|id, bytes| {
                 let profiles = self.profiles.lock().unwrap_or_else(PoisonError::into_inner);

@@ -165,7 +165,8 @@ impl ClientHandshake {
 
     /// Logs a server name that no certificate can have, of a client that a route takes nevertheless.
     fn tell_odd_name(&self, route: usize, name: &str) {
-        let (listener, client) = (&self.live.config.name, self.from);
+        let listener = &self.live.config.name;
+        let client = self.from;
         let Some(route) = self.live.config.routes.get(route) else { return };
         if let Some(Line { left_out }) = self.context.lines.line(listener, "odd server name", Instant::now())
         {
@@ -181,7 +182,9 @@ impl ClientHandshake {
         route: usize,
         hello: &ClientHelloInfo,
     ) -> Option<Arc<ServerConfig>> {
-        let (servers, now, memory) = (policed.servers(), now(), policed.memory());
+        let servers = policed.servers();
+        let now = now();
+        let memory = policed.memory();
         memory.handshakes.begin(self.from, now_s());
         let server = servers.get(route)?;
         let redirected = self.live.config.redirect.as_ref().and_then(|redirect| {
@@ -241,7 +244,9 @@ impl ClientHandshake {
     /// Logs and counts a decision. A downgrade after the handshake is always logged. Anyone can cause one
     /// that a ClientHello asks for, and a client that is refused can come again as often as it likes.
     fn tell(&self, decision: &Decision) {
-        let (listener, client, rule) = (&self.live.config.name, self.from, decision.label());
+        let listener = &self.live.config.name;
+        let client = self.from;
+        let rule = decision.label();
         self.context.metrics.decided(listener, decision);
         let is_notable = decision.verdict == Verdict::Refuse || decision.downgrade.is_some();
         let kind = match (decision.stage, decision.verdict) {
@@ -267,7 +272,9 @@ impl ClientHandshake {
         let Some(policed) = self.live.tls.policed() else { return Some(String::new()) };
         let mut progress = self.lock();
         if let Some(decision) = progress.unauthenticated.take() {
-            let (listener, client, profile) = (&self.live.config.name, self.from, &negotiated.profile);
+            let listener = &self.live.config.name;
+            let client = self.from;
+            let profile = &negotiated.profile;
             let line = self.context.lines.line(listener, "danger_redirect_unauthenticated", Instant::now());
             if let Some(Line { left_out }) = line {
                 tracing::warn!(listener, %client, profile, left_out, "policy: danger_redirect_unauthenticated: a weaker profile without a proof");
@@ -317,7 +324,9 @@ impl ClientHandshake {
         let listener = &self.live.config.name;
         self.context.metrics.access_denied(listener, &route.name);
         if let Some(Line { left_out }) = self.context.lines.line(listener, "access denied", Instant::now()) {
-            let (client, route, identity) = (self.from, &route.name, identity::shown(negotiated));
+            let client = self.from;
+            let route = &route.name;
+            let identity = identity::shown(negotiated);
             let why = "no entry of the route's key allow admits this client";
             tracing::warn!(listener, %client, route, identity, why, left_out, "access denied");
         }
@@ -340,14 +349,17 @@ impl ClientHandshake {
     /// Logs and counts a renegotiation that the gateway has begun, and that the client has completed or
     /// refused.
     pub(crate) fn renegotiated(&self, is_complete: bool, negotiated: &Negotiated) {
-        let (listener, client, profile) = (&self.live.config.name, self.from, &negotiated.profile);
+        let listener = &self.live.config.name;
+        let client = self.from;
+        let profile = &negotiated.profile;
         self.context.metrics.renegotiated(listener, is_complete);
         if let Some(established) = self.lock().established.as_mut().filter(|_| is_complete) {
             established.set_profile(profile);
         }
-        match is_complete {
-            true => tracing::info!(listener, %client, profile, "renegotiated"),
-            false => tracing::info!(listener, %client, profile, "the client refuses to renegotiate"),
+        if is_complete {
+            tracing::info!(listener, %client, profile, "renegotiated")
+        } else {
+            tracing::info!(listener, %client, profile, "the client refuses to renegotiate")
         }
     }
 
@@ -361,7 +373,8 @@ impl ClientHandshake {
         let servers = policed.servers();
         let server: &PolicyServer = servers.get(progress.route?)?;
         let used = progress.answered(&negotiated.profile)?;
-        let (is_resumed, turn) = (negotiated.is_resumed(), Turn::Impossible);
+        let is_resumed = negotiated.is_resumed();
+        let turn = Turn::Impossible;
         let finished = Finished { used: &used, client: None, hints: &progress.hints, is_resumed, turn };
         Some(server.policy().after(&finished, now_s()))
     }
@@ -474,7 +487,8 @@ fn learn(
     decision: &Decision,
     is_resumed: bool,
 ) {
-    let (addresses, address) = (&policed.memory().addresses, from.ip());
+    let addresses = &policed.memory().addresses;
+    let address = from.ip();
     let deserved = decision.next.as_ref().unwrap_or(&decision.profile);
     let chosen = progress.answered.first();
     if progress.is_by_address() && chosen.is_some_and(|(chosen, _)| chosen != deserved) {
@@ -534,7 +548,8 @@ mod tests {
     #[test]
     fn a_refused_session_does_not_make_a_new_profile_look_used() {
         let refused = |suite| answered(suite, Verdict::Refuse, None);
-        let (used, new) = (refused("TLS_AES_128_GCM_SHA256"), refused("TLS_AES_256_GCM_SHA384"));
+        let used = refused("TLS_AES_128_GCM_SHA256");
+        let new = refused("TLS_AES_256_GCM_SHA384");
         let used = used.decision.profile;
         assert_ne!(used, new.decision.profile);
         for is_proven in [false, true] {

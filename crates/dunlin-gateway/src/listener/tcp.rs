@@ -128,14 +128,18 @@ async fn shake_hands(
     handshake: &Arc<ClientHandshake>,
 ) -> Result<TlsStream<TcpStream>, HandshakeError> {
     let choosing = live.tls.choosing().ok_or(HandshakeError::Stopped)?;
-    let (first, then, refused, places) =
-        (handshake.clone(), handshake.clone(), handshake.clone(), places.clone());
-    let (displaced, place) = (place.displaced(), place.clone());
+    let first = handshake.clone();
+    let then = handshake.clone();
+    let refused = handshake.clone();
+    let places = places.clone();
+    let displaced = place.displaced();
+    let place = place.clone();
     let choose = move |hello: &ClientHelloInfo| -> Result<_, PeerIncompatible> {
         let config = first.choose(hello)?;
-        match places.are_crowded(Instant::now()) {
-            true => Ok(Arc::new(ServerConfig::clone(&config).with_cookies(true))),
-            false => Ok(config),
+        if places.are_crowded(Instant::now()) {
+            Ok(Arc::new(ServerConfig::clone(&config).with_cookies(true)))
+        } else {
+            Ok(config)
         }
     };
     let mut acceptor = TlsAcceptor::new(choosing)
@@ -168,7 +172,8 @@ async fn serve(
 ) -> Result<(), Limit> {
     let [from, to] = addresses;
     let context = handshake.context();
-    let (listener, limits) = (&live.config.name, &live.config.limits);
+    let listener = &live.config.name;
+    let limits = &live.config.limits;
     let negotiated = tls.negotiated();
     let identity = identity::shown(negotiated);
     if negotiated.peer.is_none() && live.config.clients.verify == Verify::Required {
@@ -210,9 +215,10 @@ async fn serve(
             }
         },
     };
-    let mut first = match route.proxy_protocol {
-        true => proxy_protocol::header(Transport::Stream, from, to, tls.negotiated()),
-        false => vec![],
+    let mut first = if route.proxy_protocol {
+        proxy_protocol::header(Transport::Stream, from, to, tls.negotiated())
+    } else {
+        vec![]
     };
     if let Some((_, packet)) = &mqtt {
         first.extend_from_slice(packet);
@@ -231,7 +237,9 @@ async fn serve(
             return Ok(());
         }
     };
-    let (mut answer, mut idle_time, waits_since) = (Answer::default(), limits.idle_time, Instant::now());
+    let mut answer = Answer::default();
+    let mut idle_time = limits.idle_time;
+    let waits_since = Instant::now();
     if let Some((connect, _)) = &mqtt {
         idle_time = connect.idle_time(&answer, limits.idle_time);
         if connect.has_server_keep_alive() {
@@ -251,7 +259,8 @@ async fn serve(
     let stop = ends(context, seated, Phase::Ending);
     let tls = Watched::new(tls, handshake.clone(), seated.clone());
     let passed = proxy::tcp::pass(tls, (backend, first), idle_time, stop).await;
-    let (read, written) = (passed.from_client, passed.to_client);
+    let read = passed.from_client;
+    let written = passed.to_client;
     context.metrics.transferred(listener, read, written);
     let why = match &passed.end {
         End::Closed => "closed".to_owned(),
@@ -298,19 +307,26 @@ async fn web(
     [from, to]: [SocketAddr; 2],
     (is_admitted, is_logged): (bool, bool),
 ) -> Result<(), Limit> {
-    let (context, listener, limits) = (handshake.context(), live.config.name.clone(), &live.config.limits);
+    let context = handshake.context();
+    let listener = live.config.name.clone();
+    let limits = &live.config.limits;
     let negotiated = tls.negotiated();
-    let proxy_header = match route.proxy_protocol {
-        true => proxy_protocol::header(Transport::Stream, from, to, negotiated),
-        false => vec![],
+    let proxy_header = if route.proxy_protocol {
+        proxy_protocol::header(Transport::Stream, from, to, negotiated)
+    } else {
+        vec![]
     };
     let headers = proxy::http::headers(negotiated, from);
     let connected = {
-        let (context, live, route) = (context.clone(), live.clone(), route.clone());
+        let context = context.clone();
+        let live = live.clone();
+        let route = route.clone();
         Box::new(move |outcome| context.metrics.backend(&live.config.name, &route.name, outcome))
     };
     let failed = {
-        let (context, live, route) = (context.clone(), live.clone(), route.clone());
+        let context = context.clone();
+        let live = live.clone();
+        let route = route.clone();
         Box::new(move |fault: &Fault| log_fault(&context, &live, &route, from, fault))
     };
     let serves = {
@@ -318,7 +334,8 @@ async fn web(
         let live = live.clone();
         Box::new(move |host: &str| route::serves(&live.config.routes, at, host))
     };
-    let (to, connect_time) = (route.to.value.clone(), limits.connect_time);
+    let to = route.to.value.clone();
+    let connect_time = limits.connect_time;
     let exchange =
         Exchange { to, connect_time, proxy_header, headers, connected, failed, serves, is_admitted };
     let stops = [Phase::Draining, Phase::Ending].map(|phase| ends(context, seated, phase));
@@ -329,7 +346,8 @@ async fn web(
         proxy::http::End::Stopped => stopped(context, &listener, seated),
         ref end => end.to_string(),
     };
-    let (read, written) = (served.from_client, served.to_client);
+    let read = served.from_client;
+    let written = served.to_client;
     if is_logged || seated.gives_way().is_some() {
         tracing::info!(listener, client = %from, route = route.name, read, written, why, "disconnected");
     }

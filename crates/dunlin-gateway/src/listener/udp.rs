@@ -85,11 +85,13 @@ pub(crate) async fn run(
         }
     };
     if let Some((client, error)) = refused.first() {
-        let (listener, refused) = (&live.config.name, refused.len());
+        let listener = &live.config.name;
+        let refused = refused.len();
         tracing::warn!(listener, refused, %client, %error, "some thawed associations have no place, the first one for this reason");
     }
     {
-        let (context, settings) = (context.clone(), settings.clone());
+        let context = context.clone();
+        let settings = settings.clone();
         endpoint.set_refusal(move |from| settings.load().refuses(&context, from));
     }
     if let Some(nodes) = context.nodes.get() {
@@ -104,7 +106,8 @@ pub(crate) async fn run(
     let next_source = AtomicUsize::new(0);
     let listener = Arc::new(Listener { context, local, next_source, freezer });
     for dtls in associations {
-        let (listener, live) = (listener.clone(), live.clone());
+        let listener = listener.clone();
+        let live = live.clone();
         listener
             .clone()
             .begin(dtls.peer_address(), live.clone(), async move { listener.thawed(&live, dtls).await });
@@ -123,7 +126,8 @@ pub(crate) async fn run(
             () = listener.context.life.reached(Phase::Draining) => break true,
             _ = removed.wait_for(|removed| *removed) => break false,
         };
-        let (listener, live) = (listener.clone(), settings.load_full());
+        let listener = listener.clone();
+        let live = settings.load_full();
         listener.clone().begin(incoming.peer_address(), live.clone(), async move {
             listener.client(&live, incoming).await
         });
@@ -133,8 +137,9 @@ pub(crate) async fn run(
     let Some(freezer) = listener.freezer.clone() else { return };
     if is_stopping {
         listener.context.life.reached(Phase::Ending).await;
-        let (freezer, context, name) =
-            (freezer.clone(), listener.context.clone(), settings.load().config.name.clone());
+        let freezer = freezer.clone();
+        let context = listener.context.clone();
+        let name = settings.load().config.name.clone();
         // It fails only if the runtime ends.
         let _ = spawn_blocking(move || freezer.freeze(&endpoint, &name, &context.metrics)).await;
     }
@@ -160,13 +165,15 @@ impl Listener {
         live: Arc<ListenerState>,
         serving: impl Future<Output = Result<(), Limit>> + Send + 'static,
     ) {
-        let (context, freezes) = (self.context.clone(), self.freezer.is_some());
+        let context = self.context.clone();
+        let freezes = self.freezer.is_some();
         tokio::spawn(service::counted(context, freezes, live, from, Box::pin(serving)));
     }
 
     /// Serves a client. The error is the limit that it has reached.
     async fn client(&self, live: &Arc<ListenerState>, incoming: DtlsIncoming) -> Result<(), Limit> {
-        let (name, from) = (&live.config.name, incoming.peer_address());
+        let name = &live.config.name;
+        let from = incoming.peer_address();
         let metrics = &self.context.metrics;
         let begin = Instant::now();
         let handshake = ClientHandshake::new(self.context.clone(), live.clone(), from, None);
@@ -198,7 +205,8 @@ impl Listener {
             }
         };
         let rule = handshake.completed(dtls.negotiated());
-        let (negotiated, took) = (dtls.negotiated(), begin.elapsed());
+        let negotiated = dtls.negotiated();
+        let took = begin.elapsed();
         let _established =
             metrics.handshake_completed(name, negotiated, rule.as_deref().unwrap_or_default(), took);
         let Some((route, rule)) = handshake.route().zip(rule) else {
@@ -216,7 +224,8 @@ impl Listener {
     /// Serves a client whose association was thawed, unless its policy of now refuses it. The error is the
     /// limit that it has reached.
     async fn thawed(&self, live: &Arc<ListenerState>, dtls: DtlsAssociation) -> Result<(), Limit> {
-        let (name, from) = (&live.config.name, dtls.peer_address());
+        let name = &live.config.name;
+        let from = dtls.peer_address();
         let (route, terms) = match Self::goes_on(live, dtls.negotiated()) {
             Ok(goes_on) => goes_on,
             Err(why) => {
@@ -265,7 +274,9 @@ impl Listener {
         incoming: DtlsIncoming,
         handshake: &Arc<ClientHandshake>,
     ) -> Result<DtlsAssociation, HandshakeError> {
-        let (first, then, refused) = (handshake.clone(), handshake.clone(), handshake.clone());
+        let first = handshake.clone();
+        let then = handshake.clone();
+        let refused = handshake.clone();
         let mut options = DtlsOptions::new()
             .with_timeout(live.config.limits.handshake_time)
             .with_profiles(move |hello| first.choose(hello))
@@ -290,7 +301,8 @@ impl Listener {
         terms: &Terms,
     ) -> Result<(), Limit> {
         let RouteProtocol::Udp(sources) = &route.protocol else { return Ok(()) };
-        let (name, limits) = (&live.config.name, &live.config.limits);
+        let name = &live.config.name;
+        let limits = &live.config.limits;
         if dtls.negotiated().peer.is_none() && live.config.clients.verify == Verify::Required {
             // The engine refuses such clients itself; this is the second lock on the door.
             let client = dtls.peer_address();
@@ -298,13 +310,14 @@ impl Listener {
             return Ok(());
         }
         let _remembered = self.freezer.as_ref().map(|freezer| freezer.remember(dtls, terms.profile));
-        let header = |from: SocketAddr| match route.proxy_protocol {
-            true => {
+        let header = |from: SocketAddr| {
+            if route.proxy_protocol {
                 // A listener on all addresses has none of its own that a client could have asked.
                 let to = dtls.asked_address().map(|asked| SocketAddr::new(asked, self.local.port()));
                 proxy_protocol::header(Transport::Datagram, from, to.unwrap_or(self.local), dtls.negotiated())
+            } else {
+                vec![]
             }
-            false => vec![],
         };
         let backend = Backend {
             to: &route.to.value,
@@ -325,7 +338,8 @@ impl Listener {
         dtls: &DtlsAssociation,
         backend: &Backend<'_>,
     ) -> Result<(), Limit> {
-        let (listener, metrics) = (&live.config.name, &self.context.metrics);
+        let listener = &live.config.name;
+        let metrics = &self.context.metrics;
         let from = dtls.peer_address();
         let identity = identity::shown(dtls.negotiated());
         let version = dtls.negotiated().version.map(|version| version.to_string()).unwrap_or_default();

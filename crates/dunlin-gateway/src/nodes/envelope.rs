@@ -200,9 +200,10 @@ impl Window {
             return false;
         }
         if number >= self.next {
-            match number - self.next >= WINDOW {
-                true => self.seen.fill(0),
-                false => (self.next..=number).for_each(|skipped| self.set(skipped, false)),
+            if number - self.next >= WINDOW {
+                self.seen.fill(0)
+            } else {
+                (self.next..=number).for_each(|skipped| self.set(skipped, false))
             }
             self.next = number + 1;
         } else if self.is_set(number) {
@@ -256,7 +257,8 @@ mod tests {
 
     #[test]
     fn opens_what_it_has_sealed_and_nothing_else() {
-        let (ours, others) = (key(7), key(8));
+        let ours = key(7);
+        let others = key(8);
         for ends in [
             ("192.0.2.1:5684", Some("192.0.2.9")),
             ("[2001:db8::1]:1", Some("2001:db8::9")),

@@ -174,11 +174,13 @@ impl Nodes {
         (peer.counts)(match envelope.direction {
             _ if !is_new => Passed::Replayed,
             Direction::ToOwner => {
-                let (path, datagram) = (envelope.path(), envelope.datagram);
+                let path = envelope.path();
+                let datagram = envelope.datagram;
                 let takes = |endpoint: &DtlsEndpoint| endpoint.receive_over(envelope.from, path, datagram);
-                match self.endpoints(envelope.listener).iter().any(takes) {
-                    true => Passed::Delivered,
-                    false => Passed::Unknown,
+                if self.endpoints(envelope.listener).iter().any(takes) {
+                    Passed::Delivered
+                } else {
+                    Passed::Unknown
                 }
             }
             Direction::ToClient => match self.endpoints(envelope.listener).first() {
@@ -203,7 +205,8 @@ impl Link {
     fn send(&self, peer: &Peer, to: u16, direction: Direction, path: Path, datagram: &[u8]) {
         let Nodes { keys, start, lines, .. } = &*self.nodes;
         let number = Number { start: *start, number: peer.sent.fetch_add(1, Ordering::Relaxed) };
-        let (client, asked) = (path.peer, path.source);
+        let client = path.peer;
+        let asked = path.source;
         let envelope =
             Envelope { direction, from: keys.own, to, number, listener: self.id, client, asked, datagram };
         let sealed = envelope.seal(&*keys.envelopes);
@@ -226,7 +229,8 @@ impl Link {
 
     fn tell(&self, lines: &Throttle, peer: &Peer, node: u16, error: &io::Error) {
         if let Some(Line { left_out }) = lines.line(&self.listener, "lost", Instant::now()) {
-            let (listener, address) = (&self.listener, peer.address);
+            let listener = &self.listener;
+            let address = peer.address;
             let advice = "the gateway there is down, or its address is another one";
             tracing::warn!(listener, node, %address, %error, left_out, "nodes: a datagram is lost; {advice}");
         }

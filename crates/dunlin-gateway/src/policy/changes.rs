@@ -31,7 +31,8 @@ impl Policy {
         if self.floor != previous.floor {
             changes.push(format!("floor {} instead of {}", self.floor_text(), previous.floor_text()));
         }
-        let (default, before) = (self.default_profile(), previous.default_profile());
+        let default = self.default_profile();
+        let before = previous.default_profile();
         if default.name != before.name {
             changes.push(format!("default {default} instead of {before}"));
         }
@@ -71,7 +72,8 @@ impl Policy {
             (rule.name.clone(), format!("{:?}", rule.conditions), action)
         };
         let keys = |policy: &Self| policy.without_clients().map(|rule| key(policy, rule)).collect::<Vec<_>>();
-        let (new, old) = (keys(self), keys(previous));
+        let new = keys(self);
+        let old = keys(previous);
         let known: HashSet<_> = old.iter().collect();
         let kept: HashSet<_> = new.iter().collect();
         let added = self.without_clients().zip(&new).filter(|(_, key)| !known.contains(key));
@@ -89,8 +91,10 @@ impl Policy {
         let texts = |policy: &Self| -> HashSet<String> {
             policy.rules.iter().take(policy.clients).map(|entry| policy.entry_text(entry)).collect()
         };
-        let (new, old) = (texts(self), texts(previous));
-        let (added, removed) = (new.difference(&old).count(), old.difference(&new).count());
+        let new = texts(self);
+        let old = texts(previous);
+        let added = new.difference(&old).count();
+        let removed = old.difference(&new).count();
         if added > 0 || removed > 0 {
             changes.push(format!("client table: {added} entries added, {removed} removed"));
         }

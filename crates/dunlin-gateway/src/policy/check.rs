@@ -87,7 +87,8 @@ impl Checker<'_> {
         let keeps_details = rules.iter().flat_map(|rule| &rule.conditions).any(Condition::is_about_details);
         let shared = |profile| Arc::new(PolicyProfile { keeps_details, ..profile });
         let profiles = profiles.into_iter().map(shared).collect();
-        let (renegotiation, blacklist) = (draft.renegotiation, draft.blacklist.clone());
+        let renegotiation = draft.renegotiation;
+        let blacklist = draft.blacklist.clone();
         let places = draft.places.clone();
         Some(Policy { floor, default, renegotiation, blacklist, profiles, places, rules, clients, index })
     }
@@ -95,7 +96,8 @@ impl Checker<'_> {
     fn check_floor(&mut self) {
         let Some(floor) = &self.draft.floor else { return };
         for profile in self.draft.profiles.iter().filter(|at| i64::from(at.value.rank) < floor.value) {
-            let (rank, at) = (profile.value.rank, floor.place.line());
+            let rank = profile.value.rank;
+            let at = floor.place.line();
             let what = format!("rank {rank} is below the floor, {} ({at})", floor.value);
             self.faults.push(profile.place.fault(what, "raise the rank, or remove the profile"));
         }
@@ -112,7 +114,8 @@ impl Checker<'_> {
         }
         let strongest = profiles.iter().map(|profile| profile.rank).max()?;
         let mut of_rank = (0..).zip(profiles).filter(|(_, profile)| profile.rank == strongest);
-        let (first, second) = (of_rank.next()?, of_rank.next());
+        let first = of_rank.next()?;
+        let second = of_rank.next();
         if let Some((_, second)) = second {
             let place = Place { key: "default".into(), ..self.draft.place.clone()? };
             let what = format!("{} and {} both have the highest rank", first.1.name, second.name);
@@ -144,7 +147,8 @@ impl Checker<'_> {
                 self.faults.push(draft.place.fault(what, "rename one"));
             }
             let conditions = draft.conditions.iter().map(|at| at.value.clone()).collect();
-            let (place, renegotiates) = (draft.place.clone(), draft.renegotiates);
+            let place = draft.place.clone();
+            let renegotiates = draft.renegotiates;
             rules.push(Rule { name, place, conditions, is_client, renegotiates, action });
         }
         rules
@@ -158,7 +162,8 @@ impl Checker<'_> {
         let mut everyone: Option<&Rule> = None;
         for (rule, draft) in rules.iter().zip(drafts) {
             if let Some(earlier) = everyone {
-                let (name, at) = (&earlier.name, earlier.place.line());
+                let name = &earlier.name;
+                let at = earlier.place.line();
                 let what = format!("never reached, since rule {name} ({at}) has no condition");
                 self.faults.push(draft.place.fault(what, "move it before that rule"));
             }
@@ -215,7 +220,9 @@ fn lowers_by_a_forgery(
 ) -> Option<Fault> {
     let of = |basis| draft.conditions.iter().find(move |condition| condition.value.basis() == basis);
     let below = format!("profile {profile}, below the default, {default}");
-    let (identity, address, offer) = (of(Basis::Identity), of(Basis::Address), of(Basis::Offer));
+    let identity = of(Basis::Identity);
+    let address = of(Basis::Address);
+    let offer = of(Basis::Offer);
     // The lowest rank to which a rule by these conditions alone leads.
     let lowest = |is_enough: &dyn Fn(&Rule) -> bool| {
         let ranks = rules.iter().filter(|other| is_enough(other)).filter_map(|other| match other.action {

@@ -253,9 +253,10 @@ impl Policy {
         // The second handshake demands the same certificate.
         let has_certificate = client.values(&Attribute::Kind).any(|kind| kind != "psk");
         let is_down = target.rank < used.rank;
-        let is_allowed = match is_down {
-            true => self.renegotiation.down && target.client == Demand::Certificate,
-            false => self.renegotiation.up && target.rank > used.rank,
+        let is_allowed = if is_down {
+            self.renegotiation.down && target.client == Demand::Certificate
+        } else {
+            self.renegotiation.up && target.rank > used.rank
         };
         turn == Turn::Possible && !is_resumed && has_certificate && is_allowed && target.has_12
     }
@@ -369,9 +370,10 @@ impl Policy {
         if profile.rank >= self.default_profile().rank {
             return None;
         }
-        let is_enough = match by_address || by_identity && !is_proved {
-            true => profile.client == Demand::Certificate,
-            false => by_identity && profile.client.authenticates(),
+        let is_enough = if by_address || by_identity && !is_proved {
+            profile.client == Demand::Certificate
+        } else {
+            by_identity && profile.client.authenticates()
         };
         (!is_enough).then_some("the handshake would not prove who is calling")
     }

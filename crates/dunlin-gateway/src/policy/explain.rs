@@ -159,7 +159,8 @@ impl Policy {
             });
         }
         let before = self.before(hints, now_s);
-        let (used, turn) = (before.profile.as_ref(), hints.turn);
+        let used = before.profile.as_ref();
+        let turn = hints.turn;
         let finished = Finished { used, client, hints, is_resumed: false, turn };
         let after = self.after(&finished, now_s);
         let keeps_details = self.profiles.iter().any(|profile| profile.keeps_details);

@@ -214,7 +214,8 @@ impl Hints {
     /// The hints of a ClientHello for which the engine asks for a profile
     /// ([`dunlin::Question::ChooseProfile`]): it asks only when a cookie that it demands was returned.
     pub fn of(info: &ClientHelloInfo, address: IpAddr, claims: Vec<Claim>) -> Self {
-        let (suite, group) = (info.retried_suite, info.retried_group);
+        let suite = info.retried_suite;
+        let group = info.retried_group;
         let cookie = match (suite, group) {
             (None, None) => Cookie::None,
             _ => Cookie::Returned { suite, group },

@@ -36,7 +36,8 @@ pub enum InputError {
 /// # Errors
 /// [`InputError::NotACredential`]; [`InputError::Certificate`].
 pub fn client_from_pem(pem: &[u8]) -> Result<Client, InputError> {
-    let (mut certificates, mut keys) = (vec![], vec![]);
+    let mut certificates = vec![];
+    let mut keys = vec![];
     let items = dunlin_pki::parse_for(pem, "certificate or public key", |item| match item {
         Item::Certificate(_) | Item::PublicKey(_) => Some(item),
         _ => None,

@@ -55,7 +55,8 @@ pub fn parse(file: impl AsRef<Path>, text: &str) -> Result<Policy, Faults> {
         let what = format!("larger than {} MiB", MAX_FILE >> 20);
         return Err(Faults::one(Fault::of_file(file, what, "put the clients into a database")));
     }
-    let (source, mut of_syntax) = (Source::new(file, text.to_owned()), vec![]);
+    let source = Source::new(file, text.to_owned());
+    let mut of_syntax = vec![];
     let table = source.parse(&mut of_syntax);
     let faults = RefCell::new(of_syntax);
     let mut root = Section::top(&source, table.get_ref(), &faults);

@@ -134,7 +134,8 @@ impl NftSets {
                 return Err(NftError(what));
             }
         }
-        let (program, time_limit) = ("nft".into(), TIME_LIMIT);
+        let program = "nft".into();
+        let time_limit = TIME_LIMIT;
         Ok(Self { program, time_limit, table: table.into(), v4: v4.into(), v6: v6.into() })
     }
 
@@ -164,7 +165,8 @@ impl NftSets {
 
     /// Adding an element that exists would keep its old time, so it is removed first.
     fn addition(&self, network: &Network, left_s: u64) -> String {
-        let (table, set) = (&self.table, self.set(network));
+        let table = &self.table;
+        let set = self.set(network);
         let removal = self.removal(network);
         format!("{removal}add element inet {table} {set} {{ {network} timeout {left_s}s }}\n")
     }
@@ -230,9 +232,10 @@ impl NftSets {
         let first =
             message.lines().find(|line| !line.trim().is_empty()).unwrap_or("it failed without a message");
         // The kernel's ENFILE, which nft translates as if it were about files.
-        let hint = match first.ends_with("Too many open files in system") {
-            true => "; the set is full: give it a larger size",
-            false => "",
+        let hint = if first.ends_with("Too many open files in system") {
+            "; the set is full: give it a larger size"
+        } else {
+            ""
         };
         Err(NftError(format!("{}{hint}", first.escape_debug())))
     }

@@ -194,9 +194,10 @@ impl Network {
 impl fmt::Display for Network {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let alone = if self.address.is_ipv4() { 32 } else { 128 };
-        match self.prefix == alone {
-            true => write!(f, "{}", self.address),
-            false => write!(f, "{}/{}", self.address, self.prefix),
+        if self.prefix == alone {
+            write!(f, "{}", self.address)
+        } else {
+            write!(f, "{}/{}", self.address, self.prefix)
         }
     }
 }

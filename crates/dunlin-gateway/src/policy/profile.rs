@@ -92,7 +92,8 @@ pub struct PolicyProfile {
 impl PolicyProfile {
     /// Whether the profile can answer a HelloRetryRequest that named this suite and group.
     pub fn offers(&self, suite: Option<CipherSuite>, group: Option<NamedGroup>) -> bool {
-        let (suites, groups) = (self.all_suites(), self.all_groups());
+        let suites = self.all_suites();
+        let groups = self.all_groups();
         suite.is_none_or(|suite| suites.contains(&suite)) && group.is_none_or(|group| groups.contains(&group))
     }
 
@@ -129,9 +130,10 @@ impl PolicyProfile {
 
     /// Its groups, with the library's defaults if it lists none.
     pub fn all_groups(&self) -> Vec<NamedGroup> {
-        match self.groups.is_empty() {
-            true => dunlin_awslc::provider().groups.iter().map(|group| group.name()).collect(),
-            false => self.groups.clone(),
+        if self.groups.is_empty() {
+            dunlin_awslc::provider().groups.iter().map(|group| group.name()).collect()
+        } else {
+            self.groups.clone()
         }
     }
 
@@ -202,12 +204,13 @@ impl PolicyProfile {
         trust: impl Into<Verifiers>,
     ) -> ProfileBuilder {
         let is_usual = |scheme| provider.signatures.schemes.iter().any(|(known, _)| known == scheme);
-        let provider = match self.signature_schemes.iter().all(is_usual) {
-            true => Arc::clone(provider),
-            false => Arc::new(CryptoProvider {
+        let provider = if self.signature_schemes.iter().all(is_usual) {
+            Arc::clone(provider)
+        } else {
+            Arc::new(CryptoProvider {
                 signatures: dunlin_awslc::ALL_SIGNATURES,
                 ..CryptoProvider::clone(provider)
-            }),
+            })
         };
         let mut builder = Profile::builder(provider)
             .name(self.name.clone())

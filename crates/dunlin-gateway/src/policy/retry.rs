@@ -94,9 +94,10 @@ impl Offers {
     /// Its suites of this hash that the client offers, each with the group that it needs.
     fn choices(&self, hello: &Hello, hash: Option<HashAlgorithm>) -> impl Iterator<Item = RetryChoice> {
         let mut groups = self.groups.iter().copied().filter(|group| hello.groups.contains(group));
-        let group = match keeps_shares(hello) || groups.clone().any(|group| hello.shares.contains(&group)) {
-            true => Some(None),
-            false => groups.next().map(Some),
+        let group = if keeps_shares(hello) || groups.clone().any(|group| hello.shares.contains(&group)) {
+            Some(None)
+        } else {
+            groups.next().map(Some)
         };
         let is_common = move |(suite, own): &&(CipherSuite, HashAlgorithm)| {
             hash.is_none_or(|hash| hash == *own) && hello.cipher_suites.contains(suite)
@@ -149,7 +150,8 @@ impl Policy {
         let mut client = Client::with_psk(identity, None);
         client.set_unknown(Attribute::Device);
         let view = View { hello: Some(hello), client: Some(&client), ..View::default() };
-        let (mut certain, mut possible) = (of_stranger, self.index.by_device.clone());
+        let mut certain = of_stranger;
+        let mut possible = self.index.by_device.clone();
         for rule in self.in_question(&view) {
             match (rule.holds_before_the_cookie(&view), rule.action) {
                 (Truth::No, _) | (Truth::Unknown, Action::Refuse) => {}
@@ -185,11 +187,13 @@ impl RetryPolicy {
     /// the cookie, neither an offer nor a pre-shared key leads to them, and they lack the suite of the
     /// HelloRetryRequest.
     pub(crate) fn unreachable(&self) -> Vec<Fault> {
-        let (policy, everything) = (&self.policy, self.everything());
+        let policy = &self.policy;
+        let everything = self.everything();
         let of_default =
             self.offers.get(policy.default).and_then(|default| default.choices(&everything, None).next());
         let Some(named) = of_default else { return vec![] };
-        let (mut given, mut reached) = (HashSet::new(), HashSet::from([policy.default]));
+        let mut given = HashSet::new();
+        let mut reached = HashSet::from([policy.default]);
         for rule in &policy.rules {
             let Action::Use(profile) = rule.action else { continue };
             given.insert(profile);

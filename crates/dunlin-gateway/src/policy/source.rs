@@ -92,7 +92,8 @@ impl LivePolicy {
             .changed(&path)
             .unwrap_or_else(|| Err(Faults::one(Fault::of_file(&path, "empty", "write a policy"))))?;
         let outcome = Outcome { in_force: source.version(), faults: None };
-        let (policy, outcome) = (ArcSwap::from_pointee(policy), ArcSwap::from_pointee(outcome));
+        let policy = ArcSwap::from_pointee(policy);
+        let outcome = ArcSwap::from_pointee(outcome);
         Ok(Self { path, policy, outcome, source: Mutex::new(source) })
     }
 

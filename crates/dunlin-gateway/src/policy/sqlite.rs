@@ -99,7 +99,8 @@ pub(super) fn data_version(connection: &Connection) -> Option<i64> {
 }
 
 pub(super) fn read(connection: &Connection, path: &Path) -> Result<Policy, Faults> {
-    let (faults, name) = (RefCell::default(), path.display().to_string());
+    let faults = RefCell::default();
+    let name = path.display().to_string();
     let mut draft = Draft { place: Some(place(&name, "")), ..Draft::default() };
     let mut rows = Rows { name: &name, faults: &faults, draft: &mut draft };
     // One snapshot of all tables.
@@ -173,7 +174,8 @@ impl Rows<'_> {
                 self.tell(place(&file, "").fault(what, "write a shorter text"));
                 continue;
             }
-            let (source, mut of_syntax) = (Source::new(Path::new(&file), text), vec![]);
+            let source = Source::new(Path::new(&file), text);
+            let mut of_syntax = vec![];
             let root = source.parse(&mut of_syntax);
             if of_syntax.is_empty() {
                 take(self.draft, name, Section::top(&source, root.get_ref(), self.faults).named(table));
@@ -227,7 +229,8 @@ impl Rows<'_> {
         }
         let profile = row.get::<_, Option<String>>(1)?;
         let profile = profile.map(|value| Field { value, place: of("profile") });
-        let (name, place) = (Some(name), row_place);
+        let name = Some(name);
+        let place = row_place;
         Ok(Some(DraftRule { place, name, conditions, profile, renegotiates: true }))
     }
 

@@ -142,7 +142,8 @@ pub struct AddressChange {
 impl AddressTable {
     /// A table for this many addresses, at least one. The address that was seen longest ago makes room.
     pub fn new(capacity: usize) -> Self {
-        let (entries, changes) = (Mutex::default(), Mutex::default());
+        let entries = Mutex::default();
+        let changes = Mutex::default();
         Self { capacity: capacity.max(1), entries, changes, is_shared: AtomicBool::new(false) }
     }
 

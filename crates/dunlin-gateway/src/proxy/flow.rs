@@ -224,7 +224,8 @@ mod tests {
 
     #[test]
     fn endless_data_lets_other_tasks_run() {
-        let (mut from, mut to) = (tokio::io::repeat(7), tokio::io::sink());
+        let mut from = tokio::io::repeat(7);
+        let mut to = tokio::io::sink();
         let mut flow = Flow::default();
         for _ in 0..3 {
             let cx = &mut Context::from_waker(std::task::Waker::noop());

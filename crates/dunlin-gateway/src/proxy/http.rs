@@ -255,7 +255,9 @@ pub(crate) async fn serve<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     let service = {
         let upgraded = upgraded.clone();
         service_fn(move |request| {
-            let (exchange, backend, upgraded) = (exchange.clone(), backend.clone(), upgraded.clone());
+            let exchange = exchange.clone();
+            let backend = backend.clone();
+            let upgraded = upgraded.clone();
             async move { Ok::<_, Infallible>(exchange.answer(request, &backend, &upgraded).await) }
         })
     };
@@ -274,8 +276,9 @@ pub(crate) async fn serve<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     let mut connection = std::pin::pin!(http.serve_connection(client, service).with_upgrades());
     let [drain, ending] = stops;
     let idle = traffic.idle(limits.idle_time);
-    let (mut drain, mut ending, mut idle) =
-        (std::pin::pin!(drain), std::pin::pin!(ending), std::pin::pin!(idle));
+    let mut drain = std::pin::pin!(drain);
+    let mut ending = std::pin::pin!(ending);
+    let mut idle = std::pin::pin!(idle);
     let mut is_draining = false;
     let ended = loop {
         tokio::select! {
@@ -359,7 +362,8 @@ impl Exchange {
             let backend_side = hyper::upgrade::on(&mut response);
             upgraded.lock().await.spawn(async move {
                 if let (Ok(client), Ok(backend)) = tokio::join!(client_side, backend_side) {
-                    let (mut client, mut backend) = (TokioIo::new(client), TokioIo::new(backend));
+                    let mut client = TokioIo::new(client);
+                    let mut backend = TokioIo::new(backend);
                     // The end of either side ends both; who failed is of no matter to the other.
                     let _ = copy_bidirectional(&mut client, &mut backend).await;
                 }

@@ -282,7 +282,8 @@ impl Connect {
         }
         match r.0 {
             [] => {
-                let (protocol, middle) = (protocol.to_vec(), middle.to_vec());
+                let protocol = protocol.to_vec();
+                let middle = middle.to_vec();
                 Ok(Self { level, keep_alive, authenticates, flags, protocol, middle })
             }
             _ => Err(ConnectError::Malformed),
@@ -541,7 +542,8 @@ mod tests {
             (b"\x30\x02\0\0", 2, 100),
             (b"\x20\xff\xff\xff\xff\x01", 5, 100),
         ] {
-            let (mut answer, mut broker) = (Answer::default(), sent);
+            let mut answer = Answer::default();
+            let mut broker = sent;
             answer.read(&mut broker, max).await;
             assert_eq!(answer.bytes, sent[..read], "{sent:x?}");
             assert_eq!(broker, &sent[read..]);

@@ -82,7 +82,8 @@ pub(super) struct Traffic {
 
 impl Traffic {
     pub(super) fn begin() -> Self {
-        let (from_client, to_client) = (AtomicU64::new(0), AtomicU64::new(0));
+        let from_client = AtomicU64::new(0);
+        let to_client = AtomicU64::new(0);
         Self {
             begin: Instant::now(),
             from_client,
@@ -182,14 +183,12 @@ where
     C: AsyncRead + AsyncWrite + Unpin,
     B: AsyncRead + AsyncWrite + Unpin,
 {
-    let (mut there, mut back) = (Flow::default(), Flow::after(first));
+    let mut there = Flow::default();
+    let mut back = Flow::after(first);
     poll_fn(|cx| {
         let there = there.poll(cx, client, backend)?;
         let back = back.poll(cx, backend, client)?;
-        match there.is_ready() && back.is_ready() {
-            true => Poll::Ready(Ok(())),
-            false => Poll::Pending,
-        }
+        if there.is_ready() && back.is_ready() { Poll::Ready(Ok(())) } else { Poll::Pending }
     })
     .await
 }
@@ -315,7 +314,8 @@ mod tests {
             let (_client, gateway) = tokio::io::duplex(16);
             let first = First { silence: Duration::from_secs(silent_s), ..First::default() };
             let begin = Instant::now();
-            let (backend, stop) = (Silent, std::future::pending());
+            let backend = Silent;
+            let stop = std::future::pending();
             let passed = pass(gateway, (backend, first), Duration::from_secs(60), stop).await;
             assert!(matches!(passed.end, End::Idle), "{:?}", passed.end);
             assert_eq!(begin.elapsed().as_secs(), 60 - silent_s);

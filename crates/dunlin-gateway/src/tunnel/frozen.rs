@@ -54,9 +54,12 @@ impl Freezer {
     /// Freezes the association of an endpoint, for the program of the path `from`. Returns whether that worked;
     /// otherwise the association goes on.
     pub(crate) fn freeze(&self, live: &ListenerState, endpoint: &DtlsEndpoint, from: Path) -> bool {
-        let (shared, port) = (live.config.datagrams.shared, endpoint.local_addr().port());
+        let shared = live.config.datagrams.shared;
+        let port = endpoint.local_addr().port();
         let asked = from.source.map(|asked| format!(",{asked}")).unwrap_or_default();
-        let (peer, to, name) = (from.peer, &live.config.to.value, &live.config.name);
+        let peer = from.peer;
+        let to = &live.config.to.value;
+        let name = &live.config.name;
         let header = format!("{shared} {peer}{asked} {port} {to} {name}");
         let Ok(len) = u16::try_from(header.len()) else { return false };
         let mut frozen = vec![];

@@ -126,17 +126,20 @@ impl Prepared {
         freezer: Option<&Arc<Freezer>>,
         mut faults: Vec<Fault>,
     ) -> Result<Self, Faults> {
-        let (mut warnings, mut listeners) = (vec![], vec![]);
+        let mut warnings = vec![];
+        let mut listeners = vec![];
         let known = config.common.known.as_ref();
-        let opened = match opens_stores {
-            true => stores.learned.open_known(&stores.provider, known, None),
-            false => known.map_or(Ok(()), KnownPlaces::check),
+        let opened = if opens_stores {
+            stores.learned.open_known(&stores.provider, known, None)
+        } else {
+            known.map_or(Ok(()), KnownPlaces::check)
         };
         faults.extend(opened.err());
         for config in config.listeners {
             let tls = tls::client_config(&config, stores, opens_stores, &mut faults, &mut warnings);
             let random = stores.provider.random.clone();
-            let (freezer, thawed) = (freezer.cloned(), Mutex::default());
+            let freezer = freezer.cloned();
+            let thawed = Mutex::default();
             listeners.extend(tls.map(|BuiltConfig { config: tls, answers, stapler }| ListenerState {
                 config,
                 tls,
@@ -216,9 +219,11 @@ impl Tunnel {
     /// # Errors
     /// The errors of [`Self::start`].
     pub async fn start_with(config: TunnelConfig, sockets: Sockets) -> Result<Self, Faults> {
-        let (metrics, mut stores) = (Metrics::new(Role::Tunnel), Stores::new());
+        let metrics = Metrics::new(Role::Tunnel);
+        let mut stores = Stores::new();
         stores.learned.outage_proofs = metrics.outage_proofs.clone();
-        let (service, stores) = (Service::new(metrics, sockets), Arc::new(stores));
+        let service = Service::new(metrics, sockets);
+        let stores = Arc::new(stores);
         let freezer = match config.frozen.clone() {
             None => None,
             Some(config) => {
@@ -267,7 +272,9 @@ impl Tunnel {
         config: TunnelConfig,
         thaws: bool,
     ) -> Result<Bound<ListenerState>, Faults> {
-        let (common, stores, freezer) = (config.common.clone(), self.stores.clone(), self.freezer.clone());
+        let common = config.common.clone();
+        let stores = self.stores.clone();
+        let freezer = self.freezer.clone();
         let read = move || Prepared::read(config, &stores, true, freezer.as_ref(), vec![]);
         let prepared = service::off_thread(read).await?;
         context::warn_of(&prepared.warnings);

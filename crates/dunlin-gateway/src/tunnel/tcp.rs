@@ -63,7 +63,8 @@ async fn client(
     tcp: &TcpStream,
     from: SocketAddr,
 ) -> Result<Option<Connected>, Limit> {
-    let (listener, limits) = (&live.config.name, &live.config.limits);
+    let listener = &live.config.name;
+    let limits = &live.config.limits;
     // A local program proves no identity.
     let seated = Arc::new(places.settle(from.ip(), None, &limits.places()).map_err(Limit::of)?);
     sockets::prepare(tcp);
@@ -79,7 +80,8 @@ async fn client(
         Ok((tls, established)) => Ok(Some(Connected { tls, established, seated })),
         Err(failure) if failure.lacks_files() => Err(Limit::OpenFiles),
         Err(failure) => {
-            let (server, advice) = (&live.config.to.value, failure.advice());
+            let server = &live.config.to.value;
+            let advice = failure.advice();
             tracing::error!(listener, client = %from, server, error = %failure, advice, "no connection to the server");
             Ok(None)
         }
@@ -102,7 +104,8 @@ async fn reach(
     context: &Context,
     live: &ListenerState,
 ) -> Result<(TlsStream<TcpStream>, Established), Failure> {
-    let (listener, limits) = (&live.config.name, &live.config.limits);
+    let listener = &live.config.name;
+    let limits = &live.config.limits;
     let until = Instant::now() + limits.connect_time;
     let mut backoff = Backoff::new(limits.retry_time, limits.longest_retry_time);
     loop {
@@ -124,7 +127,8 @@ async fn attempt(
     live: &ListenerState,
     until: Instant,
 ) -> Result<(TlsStream<TcpStream>, Established), Failure> {
-    let (listener, config) = (&live.config.name, &live.config);
+    let listener = &live.config.name;
+    let config = &live.config;
     let tcp = remote::connect(&config.to.value, until).await.map_err(|error| {
         context.metrics.server(listener, super::outcome(&error));
         Failure::Unreachable(error)
@@ -175,7 +179,8 @@ async fn pass(
     };
     let tcp = Heard::new(tcp, seated.clone());
     let passed = tcp::pass(tcp, (tls, First::default()), live.config.limits.idle_time, stop).await;
-    let (read, written) = (passed.from_client, passed.to_client);
+    let read = passed.from_client;
+    let written = passed.to_client;
     context.metrics.transferred(listener, read, written);
     let why = match &passed.end {
         End::Closed => "closed".to_owned(),

@@ -95,7 +95,8 @@ pub(crate) fn client_config(
     faults: &mut Vec<Fault>,
     warnings: &mut Vec<Fault>,
 ) -> Option<BuiltConfig> {
-    let (before, trusted) = (faults.len(), &listener.trust);
+    let before = faults.len();
+    let trusted = &listener.trust;
     let is_readable = !faults.iter().any(|fault| listener.place.is_hidden_by(fault, ""));
     let mut own = vec![];
     for files in &listener.certificates {
@@ -170,9 +171,10 @@ fn make(
         profile = profile.psk_modes(vec![PskKeyExchangeMode::PSK_DHE_KE, PskKeyExchangeMode::PSK_KE]);
     }
     let profile = profile.build()?;
-    let mut config = match has_trust {
-        true => ClientConfig::new(profile).with_psks(psks).with_credential_required(has_credential),
-        false => ClientConfig::psk_only(profile, psks)?,
+    let mut config = if has_trust {
+        ClientConfig::new(profile).with_psks(psks).with_credential_required(has_credential)
+    } else {
+        ClientConfig::psk_only(profile, psks)?
     };
     if listener.tickets {
         config = config.with_sessions(stores.sessions.clone());

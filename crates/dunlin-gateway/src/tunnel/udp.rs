@@ -259,7 +259,8 @@ struct Passed {
 impl Client {
     /// Serves the program until it is silent for the idle time. The error is the limit that it has reached.
     async fn serve(self, from: SocketAddr, thawed: Option<Thawed>) -> Result<(), Limit> {
-        let (context, live) = (self.context.clone(), self.settings.load_full());
+        let context = self.context.clone();
+        let live = self.settings.load_full();
         // A local program proves no identity.
         let seated = self.places.settle(from.ip(), None, &live.config.limits.places()).map_err(Limit::of)?;
         self.associate(&seated, from, thawed).await;
@@ -327,7 +328,8 @@ impl Client {
                         self.context.reached_limit(name, from, Limit::OpenFiles);
                         continue;
                     }
-                    let (server, advice) = (&live.config.to.value, failure.advice());
+                    let server = &live.config.to.value;
+                    let advice = failure.advice();
                     tracing::error!(listener = name, client = %from, server, error = %failure, advice, ?pause, "no association with the server");
                 }
             }
@@ -343,7 +345,8 @@ impl Client {
         first: Option<Datagram>,
         (mut from, seated): (Path, &Seated),
     ) -> bool {
-        let (listener, dtls) = (&live.config.name, &link.dtls);
+        let listener = &live.config.name;
+        let dtls = &link.dtls;
         let identity = identity::shown(dtls.negotiated());
         let version = dtls.negotiated().version.map(|version| version.to_string()).unwrap_or_default();
         let kind = dtls.negotiated().kind;
@@ -397,7 +400,8 @@ impl Client {
         passed: &mut Passed,
     ) -> End {
         let Self { context, socket, queue, closing, .. } = self;
-        let (limits, probe_time) = (&live.config.limits, live.config.datagrams.probe_time);
+        let limits = &live.config.limits;
+        let probe_time = live.config.datagrams.probe_time;
         let mut next = first;
         let mut latest = Instant::now();
         let mut unanswered = None;
@@ -497,7 +501,8 @@ impl Outage {
 /// Does a handshake with the server, at the first of its addresses that answers. After a failure, the next
 /// one is tried first.
 async fn connect(context: &Context, live: &ListenerState, failures: usize) -> Result<Link, Failure> {
-    let (config, begin) = (&live.config, Instant::now());
+    let config = &live.config;
+    let begin = Instant::now();
     let listener = &config.name;
     let unreachable = |error: io::Error| {
         context.metrics.server(listener, outcome(&error));
@@ -560,7 +565,8 @@ const fn unspecified(server: SocketAddr) -> IpAddr {
 
 /// Opens the socket of an association, or one for each interface.
 async fn open(live: &ListenerState, server: SocketAddr) -> io::Result<DtlsEndpoint> {
-    let (datagrams, limits) = (&live.config.datagrams, EndpointLimits::default());
+    let datagrams = &live.config.datagrams;
+    let limits = EndpointLimits::default();
     if !datagrams.interfaces.is_empty() {
         return DtlsEndpoint::over(datagrams.interfaces.clone(), server, limits);
     }
@@ -577,9 +583,11 @@ fn report_path(listener: &str, event: &PathEvent) {
     match event {
         PathEvent::PeerMoved(server) => tracing::info!(listener, %server, "the server has another address"),
         PathEvent::Changed { sockets: [from, to], change } => {
-            let (repeated, lost) = (change.repeated, change.unrepeated);
+            let repeated = change.repeated;
+            let lost = change.unrepeated;
             let shown = |address: &Option<SocketAddr>| address.map(|address| address.to_string());
-            let (before, now) = (shown(from), shown(to));
+            let before = shown(from);
+            let now = shown(to);
             tracing::info!(
                 listener,
                 before,

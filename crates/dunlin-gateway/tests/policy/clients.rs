@@ -47,7 +47,9 @@ fn reads_the_attributes_of_a_certificate() {
 fn knows_less_of_a_client_that_resumes_a_session() {
     let identity = |chain| {
         let names = vec![SubjectName::Dns("Alice.Example.com".into())];
-        let (common_name, fingerprint, not_after_s) = (None, [0xab; 32], 1000);
+        let common_name = None;
+        let fingerprint = [0xab; 32];
+        let not_after_s = 1000;
         PeerIdentity::X509(X509Identity {
             chain,
             names,

@@ -139,7 +139,8 @@ fn prefers_chacha20_for_clients_without_hardware_for_aes() {
     let policy = policy(&text());
     let hello =
         |first, second| Hello { cipher_suites: vec![CipherSuite(0x0a0a), first, second], ..Hello::default() };
-    let (aes, chacha) = (CipherSuite::TLS_AES_128_GCM_SHA256, CipherSuite::TLS_CHACHA20_POLY1305_SHA256);
+    let aes = CipherSuite::TLS_AES_128_GCM_SHA256;
+    let chacha = CipherSuite::TLS_CHACHA20_POLY1305_SHA256;
     let chosen = |hello| policy.before(&Hints { hello, ..Hints::default() }, 0).profile.name.clone();
     assert_eq!(chosen(hello(chacha, aes)), "chacha");
     assert_eq!(chosen(hello(aes, chacha)), "strong");
@@ -197,7 +198,8 @@ fn refuses_a_client_only_if_the_hint_proves_it() {
 #[test]
 fn demands_the_rank_of_the_proven_identity() {
     let none = Hints::default();
-    let (serve, refuse) = (Verdict::Serve, Verdict::Refuse);
+    let serve = Verdict::Serve;
+    let refuse = Verdict::Refuse;
     let stranger = x509("CN=Other", "b.example");
     for (used, client, verdict) in [
         ("strong", None, serve),
@@ -248,7 +250,8 @@ fn renegotiates_once_to_the_profile_of_the_identity() {
 
 #[test]
 fn renegotiates_no_resumed_session_and_only_in_the_directions_of_the_policy() {
-    let (none, sensor) = (Hints::default(), sensor());
+    let none = Hints::default();
+    let sensor = sensor();
     let verdict = |text: &str, is_resumed| {
         let policy = policy(text);
         let used = policy.profile("strong").unwrap();
@@ -266,7 +269,9 @@ fn renegotiates_no_resumed_session_and_only_in_the_directions_of_the_policy() {
 #[test]
 fn renegotiates_no_client_whose_rule_forbids_it() {
     let text = text().replace("name = \"sensors\"", "name = \"sensors\"\nrenegotiate = false");
-    let (policy, none, sensor) = (policy(&text), Hints::default(), sensor());
+    let policy = policy(&text);
+    let none = Hints::default();
+    let sensor = sensor();
     let after = |used| {
         let used = policy.profile(used).unwrap();
         let finished =
@@ -304,7 +309,8 @@ fn a_refusing_rule_that_may_hold_leads_to_a_full_handshake() {
         assert!(decision.why.contains(why), "{}", decision.why);
     }
     // Before a resumption, the same rule counts: the session is not resumed.
-    let (used, hints) = (policy.profile("strong").unwrap(), Hints::default());
+    let used = policy.profile("strong").unwrap();
+    let hints = Hints::default();
     let finished =
         Finished { used, client: Some(&resumed), hints: &hints, is_resumed: true, turn: Turn::Impossible };
     let decision = policy.after(&finished, 0);

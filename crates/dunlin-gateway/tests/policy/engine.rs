@@ -103,7 +103,8 @@ impl World {
         let name = ServerAddress::parse("localhost", 443).unwrap();
         let mut client = TlsConnection::client(&self.client, name, now).unwrap();
         let mut server = TlsConnection::server(self.server.profiles().server(), now);
-        let (mut decisions, mut hints) = (Vec::new(), Hints::default());
+        let mut decisions = Vec::new();
+        let mut hints = Hints::default();
         for _ in 0..10 {
             let flight = client.transmit().to_vec();
             client.transmitted(flight.len());

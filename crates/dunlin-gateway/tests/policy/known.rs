@@ -136,15 +136,12 @@ impl World {
         let ssi = if kind == Kind::Did { SsiMessages::Beside } else { SsiMessages::Off };
         let profile = Profile::builder(provider.clone()).trust(trust).ssi_messages(ssi);
         let profile = profile.x509_details(kind.keeps_details());
-        let server = match is_psk {
-            true => {
-                let keys: PskTable = [key()].into_iter().collect();
-                ServerConfig::psk_only(profile.build().unwrap(), PskSource::Here(Arc::new(keys))).unwrap()
-            }
-            false => {
-                let profile = profile.credentials(vec![of_server]).build().unwrap();
-                ServerConfig::new(profile).unwrap().with_client_auth(ClientAuth::Required).unwrap()
-            }
+        let server = if is_psk {
+            let keys: PskTable = [key()].into_iter().collect();
+            ServerConfig::psk_only(profile.build().unwrap(), PskSource::Here(Arc::new(keys))).unwrap()
+        } else {
+            let profile = profile.credentials(vec![of_server]).build().unwrap();
+            ServerConfig::new(profile).unwrap().with_client_auth(ClientAuth::Required).unwrap()
         };
         let tickets = Tickets::stateless(Arc::new(RotatingTickets::new(provider.clone()).unwrap()));
         let profile = Profile::builder(provider).ssi_messages(ssi).credentials(own.into_iter().collect());
@@ -157,7 +154,8 @@ impl World {
                 server.with_tickets(tickets),
             ),
             Connection::Cached => {
-                let (mode, store) = (CacheMode::Compact, Arc::new(MemoryServerCache::new(8)));
+                let mode = CacheMode::Compact;
+                let store = Arc::new(MemoryServerCache::new(8));
                 let cache = Arc::new(MemoryClientCache::new(8));
                 let server = server.with_handshake_cache(mode, store, DEFAULT_MAX_AGE).unwrap();
                 (client.with_handshake_cache(mode, cache, DEFAULT_MAX_AGE), server)
@@ -261,9 +259,10 @@ const POLICY: &str =
 
 /// A policy with one rule, or one entry of the client table, about this attribute.
 fn policy_about(is_entry: bool, key: &str, value: &str, action: &str) -> Policy {
-    let text = match is_entry {
-        true => format!("{POLICY}[[client]]\n{key} = {value:?}\n{action}\n"),
-        false => format!("{POLICY}[[rule]]\nwhen.{key} = {value:?}\n{action}\n"),
+    let text = if is_entry {
+        format!("{POLICY}[[client]]\n{key} = {value:?}\n{action}\n")
+    } else {
+        format!("{POLICY}[[rule]]\nwhen.{key} = {value:?}\n{action}\n")
     };
     crate::policy(&text)
 }
@@ -280,7 +279,8 @@ fn serves(policy: &Policy, client: &Client, profile: &str) -> bool {
 /// A rule that refuses the client always does, and one that lowers it does so only if this side knows that it
 /// holds.
 fn check_rules(client: &Client, full: &Client, attribute: &Attribute, at: &str) {
-    let (key, is_unknown) = (attribute.key(), client.is_unknown(attribute));
+    let key = attribute.key();
+    let is_unknown = client.is_unknown(attribute);
     let own: Vec<_> = full.values(attribute).collect();
     let known: Vec<_> = client.values(attribute).collect();
     for value in &own {
@@ -333,15 +333,17 @@ fn a_connection_knows_what_the_full_handshake_knew_or_that_it_does_not() {
                 let attribute = Attribute::from_key(key).unwrap();
                 let values =
                     |client: &Client| client.values(&attribute).map(str::to_owned).collect::<BTreeSet<_>>();
-                let (own, known) = (values(&full), values(&client));
+                let own = values(&full);
+                let known = values(&client);
                 assert_eq!(
                     full.is_unknown(&attribute),
                     lost(kind, Connection::Full).contains(key),
                     "{at}: {key}"
                 );
-                match client.is_unknown(&attribute) {
-                    true => assert!(unknown.insert(*key) && known.is_subset(&own), "{at}: {key}"),
-                    false => assert_eq!(known, own, "{at}: {key}"),
+                if client.is_unknown(&attribute) {
+                    assert!(unknown.insert(*key) && known.is_subset(&own), "{at}: {key}")
+                } else {
+                    assert_eq!(known, own, "{at}: {key}")
                 }
                 check_rules(&client, &full, &attribute, &at);
                 // `explain` has no session, and says the same.
@@ -378,7 +380,8 @@ fn a_common_name_beside_a_dns_name_grants_and_lowers_nothing() {
     for connection in [Connection::Full, Connection::Resumed, Connection::Cached, Connection::Thawed] {
         let kind = Kind::X509WithDns(true);
         let (client, _) = World::new(kind, connection).clients(connection);
-        let (name, dns) = (Attribute::Name, Attribute::Dns);
+        let name = Attribute::Name;
+        let dns = Attribute::Dns;
         assert_eq!(client.values(&dns).collect::<Vec<_>>(), ["a.example.com"], "{connection:?}");
         assert_eq!((client.values(&name).count(), client.is_unknown(&name)), (0, false), "{connection:?}");
         assert_eq!(client.doubtful(), [(name, "device-1".to_owned())], "{connection:?}");

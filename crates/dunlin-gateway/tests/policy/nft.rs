@@ -43,11 +43,13 @@ fn set(name: &str) -> String {
 
 fn inside() {
     make_sets("blocked");
-    let (sets, mirror) = (named("blocked4", "blocked6"), NftMirror::default());
+    let sets = named("blocked4", "blocked6");
+    let mirror = NftMirror::default();
     let tell = |sets: &NftSets, blocked: &[Blocked], now_s| {
         mirror.update(|| (Some(sets.clone()), blocked.to_vec()), now_s)
     };
-    let (four, six) = (block("10.0.0.1", 100), block("2001:db8::1", 100));
+    let four = block("10.0.0.1", 100);
+    let six = block("2001:db8::1", 100);
     tell(&sets, &[four], 100).unwrap();
     tell(&sets, &[four, six], 100).unwrap();
     let all = nft(&["list", "ruleset"]);

@@ -60,7 +60,8 @@ impl Plan {
         let named = ranks.iter().position(|rank| *rank == default).unwrap();
         writeln!(text, "default = \"p{named}\"").unwrap();
         for (i, rank) in ranks.iter().enumerate() {
-            let (demand, versions) = (rng.choice(demands).unwrap(), rng.choice(versions).unwrap());
+            let demand = rng.choice(demands).unwrap();
+            let versions = rng.choice(versions).unwrap();
             writeln!(text, "[profile.p{i}]\nrank = {rank}\nclient = \"{demand}\"\nversions = {versions}")
                 .unwrap();
             if rng.u8(..4) == 0 {
@@ -71,7 +72,8 @@ impl Plan {
         let mut clients = Vec::new();
         for _ in 0..rng.usize(0..7) {
             let is_client = rng.u8(..4) == 0;
-            let (mut lines, mut identity) = (String::new(), Vec::new());
+            let mut lines = String::new();
+            let mut identity = Vec::new();
             let when = if is_client { "" } else { "when." };
             for (attribute, values) in ATTRIBUTES {
                 if rng.u8(..3) == 0 {
@@ -290,10 +292,12 @@ fn connect(rng: &mut Rng, first: &(Plan, Policy), second: &(Plan, Policy), serve
 
 #[test]
 fn no_sequence_turns_a_policy_against_a_user() {
-    let (mut refused, mut served) = (0, 0);
+    let mut refused = 0;
+    let mut served = 0;
     for seed in 0..runs() {
         let rng = &mut Rng::with_seed(seed);
-        let (first, second) = (accepted(rng, &mut refused), accepted(rng, &mut refused));
+        let first = accepted(rng, &mut refused);
+        let second = accepted(rng, &mut refused);
         for _ in 0..8 {
             connect(rng, &first, &second, &mut served);
         }

@@ -52,7 +52,8 @@ fn reports_a_file_that_cannot_be_read() {
 
 #[test]
 fn ends_handshakes_whose_profile_a_reload_has_changed() {
-    let (old, new) = (policy(STRONG), policy("[profile.strong]\nrank = 100\ngroups = \"x25519\"\n"));
+    let old = policy(STRONG);
+    let new = policy("[profile.strong]\nrank = 100\ngroups = \"x25519\"\n");
     let hints = Hints::default();
     let used = &old.before(&hints, 0).profile;
     let finished = Finished { used, client: None, hints: &hints, is_resumed: false, turn: Turn::Impossible };
@@ -181,7 +182,8 @@ fn says_what_a_reload_changes() {
         .replace("\"up\"", "\"both\"")
         + "[profile.top]\nrank = 200\n";
     let new = new.replace("[profile.strong]", "default = \"strong\"\nfloor = 10\n[profile.strong]");
-    let (old, new) = (policy(old), policy(&new));
+    let old = policy(old);
+    let new = policy(&new);
     assert!(old.changes_since(&old).is_empty());
     assert_eq!(
         new.changes_since(&old),

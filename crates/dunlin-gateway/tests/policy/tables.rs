@@ -41,7 +41,8 @@ fn sensor() -> Client {
 
 #[test]
 fn remembers_the_client_of_an_address_until_it_expires() {
-    let (policy, table) = (policy(POLICY), AddressTable::new(10));
+    let policy = policy(POLICY);
+    let table = AddressTable::new(10);
     let low = policy.profile("low").unwrap();
     assert!(table.remember(address("10.0.0.1"), &sensor(), low, 100));
     let claim = table.claim(address("::ffff:10.0.0.1"), 109).unwrap();
@@ -63,7 +64,8 @@ fn remembers_the_client_of_an_address_until_it_expires() {
 
 #[test]
 fn remembers_only_clients_whose_profile_demands_a_certificate() {
-    let (policy, table) = (policy(POLICY), AddressTable::new(10));
+    let policy = policy(POLICY);
+    let table = AddressTable::new(10);
     let profile = |name| policy.profile(name).unwrap();
     assert!(!table.remember(address("10.0.0.1"), &Client::with_psk(b"p", None), profile("psk"), 0));
     assert!(!table.remember(address("10.0.0.1"), &Client::with_psk(b"p", None), profile("low"), 0));
@@ -75,8 +77,10 @@ fn remembers_only_clients_whose_profile_demands_a_certificate() {
 
 #[test]
 fn an_address_that_clients_share_leads_to_the_strongest_profile() {
-    let (policy, table) = (policy(POLICY), AddressTable::new(10));
-    let (low, strong) = (policy.profile("low").unwrap(), policy.profile("strong").unwrap());
+    let policy = policy(POLICY);
+    let table = AddressTable::new(10);
+    let low = policy.profile("low").unwrap();
+    let strong = policy.profile("strong").unwrap();
     let other = x509("CN=Other", "b");
     let shared = address("10.0.0.1");
     table.remember(shared, &sensor(), low, 0);
@@ -93,7 +97,8 @@ fn an_address_that_clients_share_leads_to_the_strongest_profile() {
 #[test]
 fn gateways_tell_each_other_about_addresses() {
     let policy = policy(POLICY);
-    let (low, strong) = (policy.profile("low").unwrap(), policy.profile("strong").unwrap());
+    let low = policy.profile("low").unwrap();
+    let strong = policy.profile("strong").unwrap();
     let [one, two] = [(); 2].map(|()| AddressTable::new(10));
     let tell = |from: &AddressTable, to: &AddressTable, now_s| {
         let changes = from.changes();
@@ -150,7 +155,8 @@ fn gateways_tell_each_other_about_addresses() {
 
 #[test]
 fn the_address_that_was_seen_longest_ago_makes_room() {
-    let (policy, table) = (policy(POLICY), AddressTable::new(2));
+    let policy = policy(POLICY);
+    let table = AddressTable::new(2);
     let strong = policy.profile("strong").unwrap();
     table.remember(address("10.0.0.1"), &sensor(), strong, 0);
     table.remember(address("10.0.0.2"), &sensor(), strong, 0);
@@ -162,10 +168,13 @@ fn the_address_that_was_seen_longest_ago_makes_room() {
 
 #[test]
 fn counts_the_handshakes_of_each_connection() {
-    let (policy, table) = (policy(POLICY), HandshakeTable::new(2, 60));
-    let (first, second) = (peer("10.0.0.1:1000"), peer("10.0.0.1:1001"));
+    let policy = policy(POLICY);
+    let table = HandshakeTable::new(2, 60);
+    let first = peer("10.0.0.1:1000");
+    let second = peer("10.0.0.1:1001");
     assert_eq!((table.begin(first, 0), table.begin(first, 1), table.begin(second, 1)), (1, 2, 1));
-    let (hints, sensor) = (Hints::default(), sensor());
+    let hints = Hints::default();
+    let sensor = sensor();
     let used = policy.profile("low").unwrap();
     let finished =
         Finished { used, client: Some(&sensor), hints: &hints, is_resumed: false, turn: Turn::Done };

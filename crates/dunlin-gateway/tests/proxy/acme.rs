@@ -206,7 +206,8 @@ async fn a_directory_that_is_down_is_asked_again_after_a_reload() {
 async fn gateways_that_share_a_store_order_once() {
     let place = Place::new();
     let [(first, port), (second, other)] = [start(&place).await, start(&place).await];
-    let (gateways, ports) = ([first, second], [port, other]);
+    let gateways = [first, second];
+    let ports = [port, other];
     let pebble = Pebble::start(&place, [port, 1], DAY, None);
     let text = listener(pebble.port, "\"www.example.org\"", "") + &route(backend("one").await, "");
     for gateway in &gateways {

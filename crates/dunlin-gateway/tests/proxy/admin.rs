@@ -199,7 +199,8 @@ async fn prometheus_parser_accepts_the_metrics() {
     let mut python = Command::new("/usr/bin/python3");
     python.current_dir(place.path("")).args(["-c", PARSE]).kill_on_drop(true);
     let output = within(python.output()).await.expect("python3: `tools/setup test` installs it");
-    let (stdout, stderr) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    let stdout = String::from_utf8_lossy(&output.stdout);
+    let stderr = String::from_utf8_lossy(&output.stderr);
     assert!(
         output.status.success(),
         "python3-prometheus-client, which `tools/setup test` installs: {stderr}"

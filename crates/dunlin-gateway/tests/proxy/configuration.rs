@@ -219,7 +219,8 @@ fn warns_of_keys_that_other_users_can_access() {
         ("password", 0o644, "route[0].password_file", "the password"),
     ] {
         mode(file, wide);
-        let (found, path) = (warnings(), place.path(file).display().to_string());
+        let found = warnings();
+        let path = place.path(file).display().to_string();
         let [warning] = &found[..] else { panic!("{file}: {found:#?}") };
         let says = format!(
             "listener[0].{key}: {path}: other users can access {secrets} in it (mode {wide:04o}); chmod o=,g-w {path}"
@@ -294,7 +295,8 @@ fn check_names_a_handshake_cache_that_can_never_have_an_entry() {
     let did = "[[listener]]\nlisten = \"127.0.0.1:0\"\n[[listener.certificate]]\ndid = \"did.key\"\n";
     let ca = format!("{}[listener.clients]\nca = \"root.pem\"\n", listener(""));
     let did_and_ca = format!("{did}[listener.clients]\nca = \"root.pem\"\n");
-    let (plain, store) = (listener(""), "store = \"clients.cache\"\n");
+    let plain = listener("");
+    let store = "store = \"clients.cache\"\n";
     for (head, mode, store, says) in [
         (psk, "compact", "", Some("clients authenticate by psk only, so no certificate can be cached")),
         (did, "compact", "", Some("DIDs travel in messages of their own here")),

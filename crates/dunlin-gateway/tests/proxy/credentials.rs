@@ -101,7 +101,9 @@ fn place(operator: &Party) -> Place {
 
 #[tokio::test]
 async fn a_route_admits_clients_by_did_issuer_and_claims() {
-    let (operator, sensor, broker) = (Party::new(), Party::new(), Party::new());
+    let operator = Party::new();
+    let sensor = Party::new();
+    let broker = Party::new();
     let place = place(&operator);
     for (allow, admitted) in [
         (format!("allow = [{{ id = \"{}\" }}]", sensor.did()), [true, false]),
@@ -137,7 +139,9 @@ async fn a_route_admits_clients_by_did_issuer_and_claims() {
 
 #[tokio::test]
 async fn refuses_credentials_that_do_not_count() {
-    let (operator, stranger, device) = (Party::new(), Party::new(), Party::new());
+    let operator = Party::new();
+    let stranger = Party::new();
+    let device = Party::new();
     let place = place(&operator);
     place.write("status.vc", &operator.list_of_age(&[7], 30));
     let (gateway, port) = place.start(&(listener("") + CLIENTS + &route(backend("one").await, ""))).await;
@@ -194,7 +198,8 @@ async fn a_refused_reload_does_not_make_the_previous_status_list_too_old() {
 /// The gateway starts with files that have become too old, and says so.
 #[test]
 fn warns_of_old_credentials_and_status_lists() {
-    let (operator, hub) = (Party::new(), Party::new());
+    let operator = Party::new();
+    let hub = Party::new();
     let place = place(&operator);
     place.write("hub.key", &hub.pair.to_pem().unwrap());
     let certificate = "[[listener.certificate]]\ndid = \"hub.key\"\nvc = \"hub.vc\"\n";
@@ -216,7 +221,9 @@ fn warns_of_old_credentials_and_status_lists() {
         let warnings = warnings.unwrap_or_else(|faults| panic!("{faults}"));
         warnings.iter().map(ToString::to_string).collect::<Vec<_>>()
     };
-    let (past, begin, future) = ("2020-01-01T00:00:00Z", "2020-02-01T00:00:00Z", "2199-01-01T00:00:00Z");
+    let past = "2020-01-01T00:00:00Z";
+    let begin = "2020-02-01T00:00:00Z";
+    let future = "2199-01-01T00:00:00Z";
     assert_eq!(check(begin, future, 0), Vec::<String>::new());
     let day = 24 * 3600;
     for (found, file, says) in [
@@ -265,7 +272,8 @@ fn warns_of_peers_that_can_never_authenticate() {
 /// The gateway tells backends the whole DID.
 #[tokio::test]
 async fn backends_learn_the_did() {
-    let (operator, device) = (Party::new(), Party::new());
+    let operator = Party::new();
+    let device = Party::new();
     let place = place(&operator);
     let (port, recorded) = recorder().await;
     let text = listener("") + CLIENTS + &route(port, "proxy_protocol = true");
@@ -281,7 +289,8 @@ async fn backends_learn_the_did() {
 #[tokio::test]
 async fn the_gateway_alone_says_what_a_credential_proves() {
     let (log, _guard) = Log::start();
-    let (operator, device) = (Party::new(), Party::new());
+    let operator = Party::new();
+    let device = Party::new();
     let place = place(&operator);
     let text = listener("") + CLIENTS + &route(http::backend().await, "protocol = \"http\"");
     let (gateway, port) = place.start(&text).await;
@@ -359,7 +368,8 @@ async fn server(operator: &Party, own: &Party) -> u16 {
 /// A tunnel with a bare DID, at a gateway that admits it by a list, and shows its backend the DID.
 #[tokio::test]
 async fn bare_dids_authenticate_a_tunnel_at_a_gateway() {
-    let (device, other) = (Party::new(), Party::new());
+    let device = Party::new();
+    let other = Party::new();
     let place = Place::new();
     place.write("dids", device.did());
     place.write("device.key", &device.pair.to_pem().unwrap());
@@ -394,7 +404,8 @@ async fn bare_dids_authenticate_a_tunnel_at_a_gateway() {
 /// so.
 #[tokio::test]
 async fn credentials_travel_in_messages_of_their_own() {
-    let (operator, device) = (Party::new(), Party::new());
+    let operator = Party::new();
+    let device = Party::new();
     let place = place(&operator);
     place.write("device.key", &device.pair.to_pem().unwrap());
     place.write("device.vc", &operator.issue(&device, json!({}), 1));
@@ -435,7 +446,8 @@ async fn ask(port: u16) -> Option<String> {
 /// The gateway has no status list. The list that a tunnel sends counts, and goes on counting after a reload.
 #[tokio::test]
 async fn a_tunnel_sends_the_status_list_of_its_credential() {
-    let (operator, device) = (Party::new(), Party::new());
+    let operator = Party::new();
+    let device = Party::new();
     let place = place(&operator);
     place.write("device.key", &device.pair.to_pem().unwrap());
     place.write("device.vc", &operator.issue(&device, json!({}), 7));
@@ -503,7 +515,9 @@ async fn faulty_lists_and_documents_are_told_together() {
 
 #[tokio::test]
 async fn a_tunnel_shows_and_verifies_credentials() {
-    let (operator, device, hub) = (Party::new(), Party::new(), Party::new());
+    let operator = Party::new();
+    let device = Party::new();
+    let hub = Party::new();
     let place = place(&operator);
     place.write("device.key", &device.pair.to_pem().unwrap());
     place.write("device.vc", &(operator.issue(&device, json!({}), 1) + "\n"));
@@ -567,7 +581,8 @@ fn names_faulty_keys() {
 
 #[tokio::test]
 async fn names_faulty_files() {
-    let (operator, device) = (Party::new(), Party::new());
+    let operator = Party::new();
+    let device = Party::new();
     let place = place(&operator);
     let text = listener("") + CLIENTS + &route(1, "");
     let refused = async || match dunlin_gateway::Gateway::start(place.config(&text)).await {
@@ -635,7 +650,9 @@ async fn datagram(port: u16) -> Option<String> {
 /// DID; also by a policy that names them.
 #[tokio::test]
 async fn a_listener_shows_credentials_and_dids() {
-    let (operator, hub, other) = (Party::new(), Party::new(), Party::new());
+    let operator = Party::new();
+    let hub = Party::new();
+    let other = Party::new();
     let place = place(&operator);
     place.write("hub.key", &hub.pair.to_pem().unwrap());
     place.write("hub.vc", &operator.issue(&hub, json!({}), 1));
@@ -654,7 +671,8 @@ async fn a_listener_shows_credentials_and_dids() {
         for (shown, kind) in [("vc = \"hub.vc\"\nstaple_status = \"status.vc\"\n", "vc"), ("", "did")] {
             let name =
                 |name: &str| if policy.is_empty() { String::new() } else { format!("name = \"{name}\"\n") };
-            let (web, own) = (name("web"), name("hub"));
+            let web = name("web");
+            let own = name("hub");
             let (to, route) = match transport {
                 "dtls" => (echo_datagrams().await, "protocol = \"udp\"\n"),
                 _ => (backend("one").await, ""),

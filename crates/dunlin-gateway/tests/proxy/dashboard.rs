@@ -32,7 +32,8 @@ async fn open(place: &Place, address: SocketAddr, scheme: &str) -> Shown {
         .env("HOME", place.path("home"))
         .kill_on_drop(true);
     let output = within(browser.output()).await.unwrap();
-    let (dom, log) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    let dom = String::from_utf8_lossy(&output.stdout);
+    let log = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{log}");
     let console = log.lines().filter(|line| line.contains("CONSOLE")).map(str::to_owned).collect();
     let png = std::fs::read(place.path("page.png")).unwrap();

@@ -390,7 +390,8 @@ impl std::io::Write for Lines {
 #[tokio::test]
 async fn requests_without_a_backend_do_not_fill_the_log() {
     subscribe();
-    let (lines, place) = (Lines::default(), Place::new());
+    let lines = Lines::default();
+    let place = Place::new();
     let writer = lines.clone();
     let log = tracing_subscriber::fmt().with_ansi(false).with_writer(move || writer.clone()).finish();
     let _guard = tracing::subscriber::set_default(log);

@@ -29,7 +29,8 @@ async fn answering(answer: &'static [u8]) -> u16 {
 
 /// Reads the header of a request.
 async fn header(stream: &mut TcpStream) -> String {
-    let (mut request, mut part) = (vec![], [0; 1024]);
+    let mut request = vec![];
+    let mut part = [0; 1024];
     while !request.windows(4).any(|end| end == b"\r\n\r\n") {
         match stream.read(&mut part).await {
             Ok(n) if n > 0 => request.extend_from_slice(&part[..n]),

@@ -61,7 +61,8 @@ async fn run(place: &Place, program: &str, arguments: &str) -> String {
     let mut command = AsyncCommand::new(program);
     command.args(arguments.split_whitespace()).current_dir(place.path("")).kill_on_drop(true);
     let output = within(command.output()).await.expect("mosquitto-clients: `tools/setup test` installs them");
-    let (stdout, stderr) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    let stdout = String::from_utf8_lossy(&output.stdout);
+    let stderr = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{program} {arguments}: {stdout}{stderr}");
     stdout.into_owned()
 }

@@ -43,11 +43,14 @@ impl Balancer {
         let front = any_port().await;
         let address = front.local_addr().unwrap();
         let way = watch::Sender::new(Way { out: Arc::new(any_port().await), to });
-        let (mut ways, sender) = (way.subscribe(), way.clone());
+        let mut ways = way.subscribe();
+        let sender = way.clone();
         let diverted: Arc<Mutex<Option<SocketAddr>>> = Arc::default();
         let next = diverted.clone();
         tokio::spawn(async move {
-            let (mut client, mut up, mut down) = (None, [0; 4096], [0; 4096]);
+            let mut client = None;
+            let mut up = [0; 4096];
+            let mut down = [0; 4096];
             let mut asked = BTreeSet::new();
             loop {
                 let Way { out, to } = ways.borrow_and_update().clone();

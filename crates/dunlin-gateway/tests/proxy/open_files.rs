@@ -29,7 +29,8 @@ fn without_open_files_clients_are_refused_by_that_limit_and_the_log_says_so_once
         child.args(["-c", "ulimit -n 120 && exec \"$0\" --exact \"$1\" --nocapture"]);
         child.arg(std::env::current_exe().unwrap()).arg(NAME).env(CHILD, "");
         let ended = child.output().unwrap();
-        let (told, log) = (String::from_utf8_lossy(&ended.stdout), String::from_utf8_lossy(&ended.stderr));
+        let told = String::from_utf8_lossy(&ended.stdout);
+        let log = String::from_utf8_lossy(&ended.stderr);
         assert!(ended.status.success(), "{told}{log}");
         for listener in ["test", "coap", "local", "local-udp"] {
             let is_line = |line: &&str| {

@@ -153,21 +153,21 @@ impl Client {
             .credentials(self.own.iter().cloned().collect())
             .trust(trust)
             .alpn(self.alpn.clone());
-        let profile = match self.tls12 {
-            true => {
-                let suites = dunlin_awslc::tls12::TLS12_CIPHER_SUITES.to_vec();
-                profile.cipher_suites(vec![]).tls12_cipher_suites(suites).renegotiation(true)
-            }
-            false => match &self.suites {
+        let profile = if self.tls12 {
+            let suites = dunlin_awslc::tls12::TLS12_CIPHER_SUITES.to_vec();
+            profile.cipher_suites(vec![]).tls12_cipher_suites(suites).renegotiation(true)
+        } else {
+            match &self.suites {
                 Some(suites) => profile.cipher_suites(suites.clone()),
                 None => profile,
-            },
+            }
         };
         let profile = profile.build().unwrap();
         let key: Vec<u8> = (0..16).collect();
-        let mut config = match self.psk {
-            true => ClientConfig::psk_only(profile, vec![Arc::new(Psk::new(PSK.0, &key).unwrap())]).unwrap(),
-            false => ClientConfig::new(profile),
+        let mut config = if self.psk {
+            ClientConfig::psk_only(profile, vec![Arc::new(Psk::new(PSK.0, &key).unwrap())]).unwrap()
+        } else {
+            ClientConfig::new(profile)
         };
         if let Some(cache) = &self.cache {
             config = config.with_handshake_cache(CacheMode::Compact, cache.clone(), DEFAULT_MAX_AGE);

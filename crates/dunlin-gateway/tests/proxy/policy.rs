@@ -216,7 +216,8 @@ impl Openssl {
         }
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).kill_on_drop(true);
         let mut child = command.spawn().unwrap();
-        let (stdin, stdout) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
+        let stdin = child.stdin.take().unwrap();
+        let stdout = child.stdout.take().unwrap();
         Self { _child: child, stdin, lines: BufReader::new(stdout).lines() }
     }
 
@@ -238,7 +239,8 @@ async fn a_client_that_prefers_chacha20_gets_it() {
          [[rule]]\nname = \"weak\"\nwhen.prefers = \"chacha20\"\nprofile = \"chacha\"\n";
     place.write("policy.toml", &(text + chacha));
     let (gateway, port) = place.start(&(LISTENER.to_owned() + &route(echo().await, ""))).await;
-    let (chacha, aes) = ("ECDHE-ECDSA-CHACHA20-POLY1305", "ECDHE-ECDSA-AES256-GCM-SHA384");
+    let chacha = "ECDHE-ECDSA-CHACHA20-POLY1305";
+    let aes = "ECDHE-ECDSA-AES256-GCM-SHA384";
     for (first, second) in [(chacha, aes), (aes, chacha)] {
         let mut client = Openssl::start(&place, port, "other-", &["-cipher", &format!("{first}:{second}")]);
         assert_eq!(client.say("hello").await, "hello");
@@ -573,8 +575,8 @@ async fn a_displaced_handshake_is_no_offence() {
     let (gateway, port) = place.start(&("[limits]\nhandshakes = 1\n".to_owned() + &text)).await;
     let client = place.client("root.pem");
     half_open(&client, port).await;
-    let (server, name) =
-        (SocketAddr::from(([127, 0, 0, 1], port)), ServerAddress::parse("localhost", port).unwrap());
+    let server = SocketAddr::from(([127, 0, 0, 1], port));
+    let name = ServerAddress::parse("localhost", port).unwrap();
     let config = Arc::new(client.config());
     let other = DtlsEndpoint::bind("127.0.0.1:0".parse().unwrap()).await.unwrap();
     within(other.connect(&config, name, server)).await.unwrap();

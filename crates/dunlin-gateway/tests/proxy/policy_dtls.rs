@@ -110,7 +110,8 @@ async fn a_client_gets_the_profile_that_its_address_and_then_its_session_name() 
     let place = place(DEVICES);
     let [listen] = free();
     let text = LISTENER.replace("127.0.0.1:0", &listen.to_string()) + &route(echo_datagrams().await, "");
-    let (gateway, port) = (start(&place, &text).await, listen.port());
+    let gateway = start(&place, &text).await;
+    let port = listen.port();
     let client = place.with_certificate(place.client("root.pem"), "");
     let all: Vec<&'static Tls13CipherSuite> = vec![&TLS13_AES_256_GCM_SHA384, &TLS13_AES_128_GCM_SHA256];
     let client = Client { sessions: Some(Arc::default()), suites: Some(all), ..client };

@@ -236,7 +236,8 @@ async fn a_profile_limits_how_long_the_handshake_cache_keeps_a_client() {
     metric_becomes(&gateway, POLICY_RELOADED, 1.0).await;
     // Within the second the gateway has the certificate, and needs it again afterwards.
     let begun = std::time::Instant::now();
-    let (mut was_cached, mut needs_again) = (false, false);
+    let mut was_cached = false;
+    let mut needs_again = false;
     while !needs_again {
         assert!(begun.elapsed() < PATIENCE, "the gateway keeps the certificate");
         let (suite, kind) = meet(&client, port).await;

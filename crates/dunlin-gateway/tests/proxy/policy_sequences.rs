@@ -106,7 +106,8 @@ async fn answer(mut stream: TcpStream) -> std::io::Result<()> {
     let mut fields = vec![0; usize::from(u16::from_be_bytes([header[14], header[15]]))];
     stream.read_exact(&mut fields).await?;
     // The fields follow the addresses.
-    let (mut rest, mut identity) = (&fields[12..], String::from("anonymous"));
+    let mut rest = &fields[12..];
+    let mut identity = String::from("anonymous");
     while let [typ, high, low, more @ ..] = rest {
         let (value, more) = more.split_at(usize::from(u16::from_be_bytes([*high, *low])));
         if *typ == 0xe0 {
@@ -159,7 +160,8 @@ async fn no_sequence_turns_a_policy_against_a_user() {
                 [listener.clients]\nca = \"roots.pem\"\npsk = \"keys.psk\"\n"
         .to_owned()
         + &route(identities().await, "proxy_protocol = true");
-    let (mut profiles, mut failed) = (BTreeSet::new(), 0);
+    let mut profiles = BTreeSet::new();
+    let mut failed = 0;
     for seed in 0..runs() {
         let rng = &mut Rng::with_seed(seed);
         let plain = place.client("root.pem");

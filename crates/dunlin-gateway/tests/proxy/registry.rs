@@ -129,7 +129,8 @@ impl Site {
         let now: i64 = SystemTime::UNIX_EPOCH.elapsed().unwrap().as_secs().try_into().unwrap();
         let mut bits = Bitstring::default();
         bits.set(7, revoked).unwrap();
-        let (did, made) = (self.operator.1.id(), now - age);
+        let did = self.operator.1.id();
+        let made = now - age;
         let list = bits.credential(did, LIST, StatusPurpose::Revocation, made, made + 1000);
         self.sign(&list.unwrap())
     }
@@ -302,13 +303,15 @@ async fn what_a_gateway_has_learnt_serves_sessions() {
 /// The gateway knows only the root over its peers, and only with a registry can they prove their membership.
 #[tokio::test]
 async fn a_gateway_accepts_members_of_a_list() {
-    let (place, provider) = (Place::new(), dunlin_awslc::provider());
+    let place = Place::new();
+    let provider = dunlin_awslc::provider();
     let site = Site::new(&place).await;
     let [device, other, stranger] = [(); 3].map(|()| site.device());
     let members = Members::new(&provider, [&device, &other].map(|(_, document, _)| document.id().clone()));
     place.write("peers", &members.root(&provider).unwrap().to_string());
     let peers = listener("") + CLIENTS + "vc_peers = \"peers\"\n";
-    let (table, route) = (Site::table("clients", site.port), route(backend("one").await, ""));
+    let table = Site::table("clients", site.port);
+    let route = route(backend("one").await, "");
     let (_gateway, port) = place.start(&(peers.clone() + &table + &route)).await;
     let visit = async |(own, document, _): &(KeyPair, DidDocument, _), of: Option<&DidDocument>| {
         let membership = of.map(|of| members.proof(&provider, of.id()).unwrap()).unwrap_or_default();
@@ -365,9 +368,10 @@ async fn a_restart_and_other_gateways_know_a_deactivation() {
         let place = Place::new();
         let site = Site::new(&place).await;
         let redis = Redis::new(&place);
-        let known = match is_shared {
-            true => shared::table(&place, redis.port),
-            false => "[known]\nfile = \"known\"\n".to_owned(),
+        let known = if is_shared {
+            shared::table(&place, redis.port)
+        } else {
+            "[known]\nfile = \"known\"\n".to_owned()
         };
         let text = known
             + &listener("")

@@ -236,9 +236,10 @@ async fn rules_about_the_device_of_a_key_hold_after_a_restart() {
         let policed = Policed::under(&by_device).await;
         policed.place.write("keys.toml", &keys);
         let gateway = policed.start(&policy).await;
-        match goes_on {
-            true => policed.arrives(b"after").await,
-            false => assert_eq!(within(policed.dtls.recv()).await.unwrap(), None, "{policy}"),
+        if goes_on {
+            policed.arrives(b"after").await
+        } else {
+            assert_eq!(within(policed.dtls.recv()).await.unwrap(), None, "{policy}")
         }
         let refused = if goes_on { 0.0 } else { 1.0 };
         metric_becomes(&gateway, "dunlin_gateway_frozen_associations_total{outcome=\"refused\"}", refused)

@@ -126,7 +126,9 @@ async fn clients_return_a_cookie_while_handshakes_crowd() {
 #[tokio::test]
 async fn server_name_and_protocol_choose_the_backend() {
     let place = Place::new();
-    let (any, mqtt, named) = (backend("any").await, backend("mqtt").await, backend("named").await);
+    let any = backend("any").await;
+    let mqtt = backend("mqtt").await;
+    let named = backend("named").await;
     let text = listener("")
         + &route(mqtt, "alpn = \"mqtt\"")
         + &route(named, "sni = \"localhost\"")

@@ -39,7 +39,8 @@ pub(crate) fn write(place: &Place, name: &str, (own, document, _): &(KeyPair, Di
 
 /// Sends to the tunnel until something arrives at the backend.
 async fn arrives(backend: &UdpSocket, program: &UdpSocket, port: u16) {
-    let (mut buffer, attempt) = ([0; 16], Duration::from_secs(1));
+    let mut buffer = [0; 16];
+    let attempt = Duration::from_secs(1);
     within(async {
         loop {
             program.send_to(b"data", ("127.0.0.1", port)).await.unwrap();
@@ -60,7 +61,8 @@ async fn a_tunnel_asks_about_the_server_of_a_thawed_association() {
     let site = Site::new(&place).await;
     let hub = site.device();
     write(&place, "hub", &hub);
-    let (backend, program) = (any_port().await, any_port().await);
+    let backend = any_port().await;
+    let program = any_port().await;
     let text = "[[listener]]\nname = \"test\"\nlisten = \"127.0.0.1:0\"\ntransport = \"dtls\"\n\
                 [[listener.certificate]]\ndid = \"hub\"\n[listener.clients]\n";
     let text = text.to_owned() + &Site::table("clients", site.port);

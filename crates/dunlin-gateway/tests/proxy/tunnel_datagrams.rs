@@ -48,7 +48,8 @@ async fn each_local_port_has_an_association_or_all_share_one() {
     for (association, associations) in [("each", 2.0), ("shared", 1.0)] {
         let config = datagrams(port, &format!("association = \"{association}\""));
         let (tunnel, local) = place.tunnel(&config).await;
-        let (one, two) = (socket().await.0, socket().await.0);
+        let one = socket().await.0;
+        let two = socket().await.0;
         for (program, name) in [(&one, "one"), (&two, "two"), (&one, "one again")] {
             send(program, local, name).await;
             let (data, from) = receive(&backend).await;
@@ -95,7 +96,8 @@ async fn the_traffic_of_a_program_that_gives_way_is_counted() {
     let (gateway, port) = place.start(&dtls(to)).await;
     let limits = "[listener.limits]\nconnections = 1\nsilent_time = \"1ms\"\n";
     let (tunnel, local) = place.tunnel(&(datagrams(port, "") + limits)).await;
-    let (silent, other) = (socket().await.0, socket().await.0);
+    let silent = socket().await.0;
+    let other = socket().await.0;
     send(&silent, local, "hello").await;
     let (_, from) = receive(&backend).await;
     backend.send_to(b"answer", from).await.unwrap();
@@ -124,7 +126,9 @@ async fn wire(gateway: u16) -> (u16, Arc<AtomicU16>) {
     let target = Arc::new(AtomicU16::new(gateway));
     let to = target.clone();
     tokio::spawn(async move {
-        let (mut up, mut down, mut client) = ([0; 2048], [0; 2048], None);
+        let mut up = [0; 2048];
+        let mut down = [0; 2048];
+        let mut client = None;
         loop {
             tokio::select! {
                 Ok((len, from)) = near.recv_from(&mut up) => {
@@ -162,7 +166,8 @@ async fn a_lost_association_is_replaced_by_a_cached_handshake() {
         receive(&program).await;
         let (_gateway, second) = place.start(&text).await;
         target.store(second, Ordering::Relaxed);
-        let (mut buffer, begin) = ([0; 64], Instant::now());
+        let mut buffer = [0; 64];
+        let begin = Instant::now();
         loop {
             send(&program, local, "second").await;
             if timeout(Duration::from_millis(50), backend.recv_from(&mut buffer)).await.is_ok() {

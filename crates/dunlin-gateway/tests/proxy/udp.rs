@@ -47,7 +47,8 @@ async fn each_client_has_a_socket_of_its_own() {
     let (socket, to) = backend().await;
     let (gateway, port) = place.start(&(dtls("") + &route(to, ""))).await;
     let client = place.client("root.pem");
-    let (one, two) = (connect(&client, port).await, connect(&client, port).await);
+    let one = connect(&client, port).await;
+    let two = connect(&client, port).await;
     one.send(b"one").await.unwrap();
     let (data, first) = receive(&socket).await;
     assert_eq!(data, b"one");
@@ -129,7 +130,9 @@ pub(crate) async fn half_open(client: &Client, port: u16) {
     let config = Arc::new(client.config());
     let endpoint = DtlsEndpoint::bind("127.0.0.1:0".parse().unwrap()).await.unwrap();
     let relayed = async {
-        let (mut buffer, mut client, mut answers) = ([0; 2048], None, 0);
+        let mut buffer = [0; 2048];
+        let mut client = None;
+        let mut answers = 0;
         while answers < 2 {
             let (len, from) = relay.recv_from(&mut buffer).await.unwrap();
             let to = if from == server { client } else { Some(server) };
@@ -269,8 +272,8 @@ async fn a_displaced_handshake_counts_at_its_limit() {
     let (gateway, port) =
         place.start(&(dtls("") + "[listener.limits]\nhandshakes = 1\n" + &route(to, ""))).await;
     let client = place.client("root.pem");
-    let (name, address) =
-        (ServerAddress::parse("localhost", port).unwrap(), SocketAddr::from(([127, 0, 0, 1], port)));
+    let name = ServerAddress::parse("localhost", port).unwrap();
+    let address = SocketAddr::from(([127, 0, 0, 1], port));
     let socket = UdpSocket::bind("127.0.0.2:0").await.unwrap();
     let mut half = DtlsConnection::client(&Arc::new(client.config()), name.clone(), address, now()).unwrap();
     for _ in 0..2 {

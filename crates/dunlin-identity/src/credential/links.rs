@@ -248,9 +248,10 @@ fn known<'v>(
     names: &[&'static str],
 ) -> Result<&'v Map<String, Value>, LinksError> {
     let members = value.as_object().ok_or(LinksError::Member(name))?;
-    match members.keys().all(|key| names.contains(&key.as_str())) {
-        true => Ok(members),
-        false => Err(LinksError::Member(name)),
+    if members.keys().all(|key| names.contains(&key.as_str())) {
+        Ok(members)
+    } else {
+        Err(LinksError::Member(name))
     }
 }
 

@@ -269,7 +269,8 @@ impl Verifier {
                 let proof = Proof::take(&secured, now, Relationship::AssertionMethod)?;
                 let key = self.key(&claims.issuer, &proof.method)?.clone();
                 proof.verify(provider, &key)?;
-                let (scheme, valid_until) = (key.key_type().default_scheme(), proof.valid_until);
+                let scheme = key.key_type().default_scheme();
+                let valid_until = proof.valid_until;
                 Ok(Secured { credential: proof.document, claims, key, scheme, valid_until })
             }
             Form::Jwt => {
@@ -498,7 +499,8 @@ impl Secured {
 
     /// Checks when the credential is presented. Returns the last second in which it is valid.
     fn check_times(&self, now: Seconds) -> Result<Option<Seconds>, CredentialError> {
-        let (from, until) = (self.claims.valid_from, self.claims.valid_until);
+        let from = self.claims.valid_from;
+        let until = self.claims.valid_until;
         check_times(from, until, now)?;
         Ok(until.map(DateTime::seconds).into_iter().chain(self.valid_until).min())
     }
@@ -509,10 +511,7 @@ fn check_times(from: Option<DateTime>, until: Option<DateTime>, now: Seconds) ->
     if from.is_some_and(|from| from.seconds() > now) {
         return Err(CredentialError::NotYetValid);
     }
-    match until.is_some_and(|until| until.seconds() < now) {
-        true => Err(CredentialError::Expired),
-        false => Ok(()),
-    }
+    if until.is_some_and(|until| until.seconds() < now) { Err(CredentialError::Expired) } else { Ok(()) }
 }
 
 /// Checks `validFrom` and `validUntil` of a credential, before anything is verified.

@@ -279,7 +279,8 @@ fn hash_data(
         return Err(ProofError::KeyType(suite.name(), typ));
     }
     let hash = if typ == KeyType::P384 { sha384(provider)? } else { provider.sha256 };
-    let (options, document) = (json::canonical(options)?, json::canonical(document)?);
+    let options = json::canonical(options)?;
+    let document = json::canonical(document)?;
     let hashes = [options, document].map(|text| hash.hash(&[text.as_bytes()]));
     Ok(hashes.iter().flat_map(|hash| hash.as_ref().iter().copied()).collect())
 }

@@ -178,7 +178,8 @@ impl StatusEntry {
         let malformed = || StatusError::Member("status");
         let read = |entry: &Value| {
             let text = |at: usize| entry.get(at).and_then(Value::as_str).ok_or_else(malformed);
-            let (list, purpose) = (text(0)?.to_owned(), StatusPurpose::read(text(2)?)?);
+            let list = text(0)?.to_owned();
+            let purpose = StatusPurpose::read(text(2)?)?;
             Ok(Self { list, index: text(1)?.parse().map_err(|_| malformed())?, purpose })
         };
         let Some(entries) = entries else { return Ok(Vec::new()) };
@@ -264,7 +265,8 @@ impl Bitstring {
     /// [`StatusError::Index`].
     pub fn set(&mut self, index: u64, value: bool) -> Result<(), StatusError> {
         let byte = usize::try_from(index / 8).ok().and_then(|at| self.0.get_mut(at));
-        let (byte, bit) = (byte.ok_or(StatusError::Index(index))?, 0x80 >> (index % 8));
+        let byte = byte.ok_or(StatusError::Index(index))?;
+        let bit = 0x80 >> (index % 8);
         *byte = if value { *byte | bit } else { *byte & !bit };
         Ok(())
     }
@@ -345,7 +347,8 @@ pub fn write_staple(lists: &[impl AsRef<[u8]>]) -> Result<Vec<u8>, StatusError> 
 /// # Errors
 /// [`StatusError::Staple`].
 pub fn read_staple(staple: &[u8]) -> Result<Vec<&[u8]>, StatusError> {
-    let (mut lists, mut rest) = (Vec::new(), staple);
+    let mut lists = Vec::new();
+    let mut rest = staple;
     while let Some((length, after)) = rest.split_first_chunk() {
         let list = after.split_at_checked(u16::from_be_bytes(*length).into());
         let (list, after) = list.filter(|(list, _)| !list.is_empty()).ok_or(StatusError::Staple)?;
@@ -428,7 +431,8 @@ impl StatusList {
         let hash = provider.sha256.hash(&[credential]).as_ref().to_vec();
         let secured = verifier.secured(provider, credential, now, MAX_STATUS_CREDENTIAL)?;
         let valid_until = secured.check_times(now)?;
-        let (credential, claims) = (&secured.credential, &secured.claims);
+        let credential = &secured.credential;
+        let claims = &secured.claims;
         // The status of a list would be in a list.
         if credential.get("credentialStatus").is_some() {
             return Err(CredentialError::Unchecked("credentialStatus"));
@@ -461,7 +465,9 @@ impl StatusList {
         let ttl = Seconds::try_from(ttl / 1000).unwrap_or(Seconds::MAX);
         let refresh = now.saturating_add(ttl);
         let issuer = claims.issuer.clone();
-        let (url, key, scheme) = (url.to_owned(), secured.key, secured.scheme);
+        let url = url.to_owned();
+        let key = secured.key;
+        let scheme = secured.scheme;
         let mark = mark(provider, made, &purposes, &bits);
         Ok(Self { url, issuer, hash, mark, key, scheme, purposes, bits, made, valid_until, refresh })
     }

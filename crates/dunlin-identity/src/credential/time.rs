@@ -35,8 +35,11 @@ impl DateTime {
 
 impl fmt::Display for DateTime {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (date, time) = (self.0.date(), self.0.time());
-        let (year, month, day) = (date.year(), u8::from(date.month()), date.day());
+        let date = self.0.date();
+        let time = self.0.time();
+        let year = date.year();
+        let month = u8::from(date.month());
+        let day = date.day();
         let (hour, minute, second) = time.as_hms();
         write!(f, "{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
     }

@@ -164,7 +164,8 @@ impl<'b> Reader<'b> {
     fn item(&mut self, depth: usize) -> Result<Cbor, CborError> {
         let start = self.at;
         let initial = self.take(1)?.first().copied().unwrap_or_default();
-        let (major, information) = (initial >> 5, initial & 0x1f);
+        let major = initial >> 5;
+        let information = initial & 0x1f;
         let argument = self.argument(start, information)?;
         if major == 7 {
             return self.simple_or_float(start, information, argument);
@@ -320,8 +321,8 @@ fn write_float(bytes: &mut Vec<u8>, number: f64) {
 
 /// A half-precision number (RFC 8949 §D).
 fn from_half(bits: u64) -> f64 {
-    let (exponent, mantissa) =
-        (bits >> 10 & 0x1f, f64::from(u32::try_from(bits & 0x3ff).unwrap_or_default()));
+    let exponent = bits >> 10 & 0x1f;
+    let mantissa = f64::from(u32::try_from(bits & 0x3ff).unwrap_or_default());
     let magnitude = match exponent {
         0 => mantissa * 2_f64.powi(-24),
         31 => return f64::INFINITY,
@@ -337,7 +338,8 @@ fn to_half(number: f32) -> Option<u16> {
     let candidate =
         |bits: u16| (from_half(bits.into()).to_bits() == magnitude.to_bits()).then_some(sign | bits);
     // The halves from 0 to the largest finite one are in order of their bits.
-    let (mut low, mut high) = (0_u16, 0x7bff_u16);
+    let mut low = 0_u16;
+    let mut high = 0x7bff_u16;
     while low < high {
         let middle = low.midpoint(high);
         if from_half(middle.into()) < magnitude { low = middle + 1 } else { high = middle }

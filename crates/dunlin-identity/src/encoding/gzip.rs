@@ -45,7 +45,8 @@ pub(crate) fn compress(content: &[u8]) -> Vec<u8> {
 /// The content of all members, of at most `limit` bytes. Memory follows what the data contain, never what
 /// they announce.
 pub(crate) fn decompress(bytes: &[u8], limit: usize) -> Result<Vec<u8>, GzipError> {
-    let (mut content, mut rest) = (Vec::new(), bytes);
+    let mut content = Vec::new();
+    let mut rest = bytes;
     loop {
         let data = after_header(rest).ok_or(GzipError::Header)?;
         let (member, after) = inflate_member(data, limit - content.len(), limit)?;
@@ -102,7 +103,9 @@ fn after_header(member: &[u8]) -> Option<&[u8]> {
 /// The content of a member, of at most `room` bytes, and the rest after its compressed data.
 fn inflate_member(data: &[u8], room: usize, limit: usize) -> Result<(Vec<u8>, &[u8]), GzipError> {
     const FIRST: usize = 4096;
-    let (mut content, mut written, mut rest) = (vec![0; FIRST.min(room)], 0, data);
+    let mut content = vec![0; FIRST.min(room)];
+    let mut written = 0;
+    let mut rest = data;
     let mut state = Box::<DecompressorOxide>::default();
     loop {
         let flags = inflate_flags::TINFL_FLAG_USING_NON_WRAPPING_OUTPUT_BUF;

@@ -102,7 +102,8 @@ fn positioned(error: &serde_json::Error, fault: Option<JsonFault>) -> JsonError 
 /// Finds an integer beyond 2^53 - 1 in valid JSON, or a number whose canonical form is one. The parser turns
 /// one beyond 64 bits into a double, which a Value no longer shows.
 fn large_integer(text: &[u8]) -> Result<(), JsonError> {
-    let (mut line, mut start) = (1, 0);
+    let mut line = 1;
+    let mut start = 0;
     let mut at = 0;
     while let Some(byte) = text.get(at) {
         match byte {

@@ -33,7 +33,8 @@ impl<'m> Message<'m> {
     /// # Errors
     /// [`ProtobufError`].
     pub fn read(bytes: &'m [u8]) -> Result<Self, ProtobufError> {
-        let (mut fields, mut rest) = (Vec::new(), bytes);
+        let mut fields = Vec::new();
+        let mut rest = bytes;
         while !rest.is_empty() {
             let (tag, after) = varint(rest)?;
             let (value, after) = match tag & 7 {

@@ -65,7 +65,8 @@ impl DocumentCache {
     /// deactivation can be missed.
     pub fn new(provider: Arc<CryptoProvider>, methods: Vec<DidMethod>, max_age: Seconds) -> Self {
         let known = Arc::new(Known::new(Knowledge::default()));
-        let (capacity, documents) = (MAX_CACHED_DOCUMENTS, RwLock::default());
+        let capacity = MAX_CACHED_DOCUMENTS;
+        let documents = RwLock::default();
         Self { provider, methods, origin: String::new(), max_age, capacity, documents, known }
     }
 
@@ -146,7 +147,8 @@ impl DocumentCache {
         let documents = self.documents.read().unwrap_or_else(PoisonError::into_inner);
         let cached = self.latest(&documents, did)?;
         let until = cached.at.saturating_add(age);
-        let (document, sequence) = (cached.document.clone(), cached.sequence);
+        let document = cached.document.clone();
+        let sequence = cached.sequence;
         (now <= until).then_some(Resolution { document, sequence, until: Some(until) })
     }
 

@@ -165,7 +165,8 @@ impl Holding {
     /// number there. Whether the key is the first under `authentication` of the DID's document, which peers
     /// expect, is not checked here.
     pub fn to_tls(&self, provider: &CryptoProvider) -> Option<dunlin::Credential> {
-        let (method, key) = (did_method(self.did())?, PrivateKey::Here(self.signer.clone()));
+        let method = did_method(self.did())?;
+        let key = PrivateKey::Here(self.signer.clone());
         let Some(shown) = &self.credential else {
             let proofs = self.proofs.clone();
             let identifier = Identifier { proofs, ..Identifier::new(self.did().as_str(), method) };

@@ -163,9 +163,10 @@ impl dunlin::auth::Verifier for IdentifierVerifier {
     }
 
     fn check(&self) -> Result<(), &'static str> {
-        match self.subjects.peers().is_none_or(TrustList::is_empty) {
-            true => Err("no decentralised identifiers are trusted"),
-            false => Ok(()),
+        if self.subjects.peers().is_none_or(TrustList::is_empty) {
+            Err("no decentralised identifiers are trusted")
+        } else {
+            Ok(())
         }
     }
 

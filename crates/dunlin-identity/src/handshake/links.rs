@@ -136,10 +136,7 @@ impl dunlin::auth::Verifier for LinksVerifier {
     }
 
     fn check(&self) -> Result<(), &'static str> {
-        match self.issuers.is_empty() {
-            true => Err("no issuers of verifiable credentials are trusted"),
-            false => Ok(()),
-        }
+        if self.issuers.is_empty() { Err("no issuers of verifiable credentials are trusted") } else { Ok(()) }
     }
 
     fn did_methods(&self) -> Vec<DidMethod> {

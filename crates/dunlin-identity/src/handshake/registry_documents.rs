@@ -217,7 +217,8 @@ impl RegistryDocuments {
         newest: Option<&SignedCheckpoint>,
         now: Seconds,
     ) -> Result<FreshCheckpoint, CheckpointError> {
-        let (now_s, trust) = (unsigned(now), self.trust());
+        let now_s = unsigned(now);
+        let trust = self.trust();
         if let Some(checkpoint) = self.verified_before(&trust, note, newest, now_s) {
             self.check_size(&checkpoint.checkpoint)?;
             return Ok(checkpoint);
@@ -428,12 +429,11 @@ impl RegistryDocuments {
             }
             error => ResolveError::Proof(error),
         })?;
-        match self.documents.learn(did, &hash, sequence)? {
-            true => Err(ResolveError::Outdated(did.clone())),
-            false => {
-                let until = Seconds::try_from(checkpoint.fresh_until_s).ok();
-                Ok(Resolution { document, sequence, until })
-            }
+        if self.documents.learn(did, &hash, sequence)? {
+            Err(ResolveError::Outdated(did.clone()))
+        } else {
+            let until = Seconds::try_from(checkpoint.fresh_until_s).ok();
+            Ok(Resolution { document, sequence, until })
         }
     }
 }

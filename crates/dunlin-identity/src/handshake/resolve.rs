@@ -174,10 +174,7 @@ impl<M: Method> Resolver for M {
     }
 
     fn standing(&self, did: &Did, _document: &Sha256Hash, _sequence: u64) -> Standing {
-        match did.method() == self.name() {
-            true => Standing::Latest,
-            false => Standing::Unknown,
-        }
+        if did.method() == self.name() { Standing::Latest } else { Standing::Unknown }
     }
 }
 
@@ -232,9 +229,10 @@ pub(super) fn standing(
     let mut live_ones =
         live.iter().filter(|live| method.is_some_and(|method| live.methods().contains(&method)));
     let pins_count = live_ones.all(|live| live.is_absent(did, now));
-    match live.iter().any(knows) || (pins_count && pins.iter().any(knows)) {
-        true => Standing::Latest,
-        false => Standing::Unknown,
+    if live.iter().any(knows) || (pins_count && pins.iter().any(knows)) {
+        Standing::Latest
+    } else {
+        Standing::Unknown
     }
 }
 
@@ -263,9 +261,10 @@ impl ListedIssuer {
     /// # Errors
     /// [`ResolveError::Outdated`].
     pub fn check(&self, document: &Sha256Hash) -> Result<(), ResolveError> {
-        match self.pin.is_none_or(|pin| pin == *document) {
-            true => Ok(()),
-            false => Err(ResolveError::Outdated(self.did.clone())),
+        if self.pin.is_none_or(|pin| pin == *document) {
+            Ok(())
+        } else {
+            Err(ResolveError::Outdated(self.did.clone()))
         }
     }
 }
@@ -399,9 +398,6 @@ impl Resolver for PinnedDocuments {
     }
 
     fn standing(&self, did: &Did, _document: &Sha256Hash, sequence: u64) -> Standing {
-        match self.0.contains_key(did) && sequence == 0 {
-            true => Standing::Latest,
-            false => Standing::Unknown,
-        }
+        if self.0.contains_key(did) && sequence == 0 { Standing::Latest } else { Standing::Unknown }
     }
 }

@@ -70,9 +70,10 @@ impl Subjects {
         }
         let method = did_method(did);
         let knows = |resolver: &Arc<dyn Resolver>| resolver.methods().iter().any(|one| Some(*one) == method);
-        match self.resolvers.iter().any(knows) {
-            true => Ok(()),
-            false => Err(ResolveError::Unsupported(did.clone()).into()),
+        if self.resolvers.iter().any(knows) {
+            Ok(())
+        } else {
+            Err(ResolveError::Unsupported(did.clone()).into())
         }
     }
 
@@ -117,9 +118,10 @@ impl Subjects {
         let resolution = resolve(&resolvers.collect::<Vec<_>>(), did, None, now)?;
         let hash = self.hash(&resolution.document)?;
         listed.check(&hash)?;
-        match self.is_latest(did, &hash, resolution.sequence) {
-            true => Ok(resolution),
-            false => Err(ResolveError::Outdated(did.clone())),
+        if self.is_latest(did, &hash, resolution.sequence) {
+            Ok(resolution)
+        } else {
+            Err(ResolveError::Outdated(did.clone()))
         }
     }
 
@@ -146,9 +148,10 @@ impl Subjects {
         }
         // The program may have looked it up again.
         let resolution = resolve(&self.resolvers, did, None, now)?;
-        match resolution.document == issuer.document {
-            true => Ok(resolution.until),
-            false => Err(ResolveError::Outdated(did.clone())),
+        if resolution.document == issuer.document {
+            Ok(resolution.until)
+        } else {
+            Err(ResolveError::Outdated(did.clone()))
         }
     }
 

@@ -90,8 +90,10 @@ impl CredentialVerifier {
     pub fn of(provider: Arc<CryptoProvider>, issuers: Verifier) -> Self {
         let resolved = issuers.issuers().iter().cloned().map(Resolution::constant).collect();
         let known = Arc::new(Known::new(Knowledge::default()));
-        let (subjects, looked_up) = (Subjects::new(provider), Vec::new());
-        let (status, waiting) = (RwLock::default(), Mutex::default());
+        let subjects = Subjects::new(provider);
+        let looked_up = Vec::new();
+        let status = RwLock::default();
+        let waiting = Mutex::default();
         Self { issuers, resolved, looked_up, subjects, status, known, waiting, asks: false }
     }
 
@@ -352,9 +354,10 @@ impl CredentialVerifier {
         if lists.refuses(issuer, statuses) {
             return Belief::Ended;
         }
-        match is_complete && lists.vouch(issuer, statuses, now, |list| self.is_newest(list)) {
-            true => Belief::Holds,
-            false => Belief::Unknown,
+        if is_complete && lists.vouch(issuer, statuses, now, |list| self.is_newest(list)) {
+            Belief::Holds
+        } else {
+            Belief::Unknown
         }
     }
 
@@ -363,9 +366,10 @@ impl CredentialVerifier {
         let issuer = &peer.issuer;
         if let Some((document, sequence)) = peer.issuer_document {
             let mut listed = self.looked_up.iter().filter(|listed| listed.did == *issuer);
-            return match listed.any(|listed| listed.check(&document).is_ok()) {
-                true => self.subjects.standing(issuer, &document, sequence, now).into(),
-                false => Belief::Ended,
+            return if listed.any(|listed| listed.check(&document).is_ok()) {
+                self.subjects.standing(issuer, &document, sequence, now).into()
+            } else {
+                Belief::Ended
             };
         }
         let Some(Resolution { document, sequence, .. }) = self.given(issuer) else { return Belief::Ended };
@@ -401,13 +405,15 @@ impl CredentialVerifier {
         algorithms: &[&dyn SignatureVerificationAlgorithm],
         now: Seconds,
     ) -> Result<(Option<Seconds>, Vec<StatusList>), Refusal> {
-        let (provider, issuer) = (&self.subjects.provider, verified.issuer.as_str());
+        let provider = &self.subjects.provider;
+        let issuer = verified.issuer.as_str();
         let mut sent = SentList::read_all(sent, &verified.statuses).map_err(Refusal::StatusList)?;
         if !sent.is_empty() {
             let lists = self.lists();
             sent.retain(|sent| !lists.have(provider, issuer, sent));
         }
-        let (mut news, mut old) = (Vec::new(), Vec::new());
+        let mut news = Vec::new();
+        let mut old = Vec::new();
         for SentList { url, credential, .. } in sent {
             match StatusList::verify(issuers, provider, credential, &url, now) {
                 Ok(list) if list.issuer() != issuer => {
@@ -459,8 +465,11 @@ fn identity(
     let claims = verified.credential.get("credentialSubject").and_then(Value::as_object).cloned();
     let mut claims = claims.unwrap_or_default();
     claims.remove("id");
-    let (claims, statuses) = (Some(claims), verified.statuses);
-    let (did, issuer, valid_until) = (verified.subject, verified.issuer, verified.valid_until);
+    let claims = Some(claims);
+    let statuses = verified.statuses;
+    let did = verified.subject;
+    let issuer = verified.issuer;
+    let valid_until = verified.valid_until;
     let issuer_document = None;
     CredentialIdentity {
         did,
@@ -532,9 +541,10 @@ impl dunlin::auth::Verifier for CredentialVerifier {
     }
 
     fn check(&self) -> Result<(), &'static str> {
-        match self.issuers.issuers().is_empty() && self.looked_up.is_empty() {
-            true => Err("no issuers of verifiable credentials are trusted"),
-            false => Ok(()),
+        if self.issuers.issuers().is_empty() && self.looked_up.is_empty() {
+            Err("no issuers of verifiable credentials are trusted")
+        } else {
+            Ok(())
         }
     }
 

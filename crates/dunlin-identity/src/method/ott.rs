@@ -267,7 +267,8 @@ pub fn document(
              \t\t\"publicKeyPem\":\t\"{pem}\"\n\t}}"
         ))
     };
-    let (first, second) = (method(0, authentication)?, method(1, assertion)?);
+    let first = method(0, authentication)?;
+    let second = method(1, assertion)?;
     Ok(format!(
         "{{\n\t\"@context\":\t\"{DID_CONTEXT}\",\n\t\"id\":\t\"{id}\",\n\t\"created\":\t\"{created}\",\n\
          \t\"authenticationMethod\":\t{first},\n\t\"assertionMethod\":\t{second}\n}}"

@@ -71,11 +71,14 @@ fn several(did: &Did, elements: &str) -> Result<DidDocument, MethodError> {
     if elements.next() != Some("") {
         return Err(malformed);
     }
-    let (mut keys, mut services, mut nameless) = (Vec::new(), Vec::new(), 0_usize);
+    let mut keys = Vec::new();
+    let mut services = Vec::new();
+    let mut nameless = 0_usize;
     let mut relationships = Map::new();
     for element in elements {
         let mut characters = element.chars();
-        let (code, content) = (characters.next(), characters.as_str());
+        let code = characters.next();
+        let content = characters.as_str();
         if code == Some('S') {
             let text = Base64UrlUnpadded::decode_vec(content).map_err(|_| malformed.clone())?;
             let mut service = expand(&json::read(&text)?);

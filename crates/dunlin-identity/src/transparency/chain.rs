@@ -205,7 +205,8 @@ impl ValidatorSet {
         if !(1..=MAX_VALIDATORS).contains(&validators.len()) {
             return Err(wrong);
         }
-        let (mut seen, mut total) = (BTreeSet::new(), 0_u64);
+        let mut seen = BTreeSet::new();
+        let mut total = 0_u64;
         for (key, power) in &validators {
             total = total.saturating_add(*power);
             // Under two numbers, one validator would count twice.
@@ -295,7 +296,8 @@ impl Header {
         };
         let time = message.message(4).map_err(&wrong)?;
         let time = Timestamp(time.number(1).map_err(&wrong)?, time.number(2).map_err(&wrong)?);
-        let (chain_id, height) = (message.text(2).map_err(&wrong)?, message.number(3).map_err(&wrong)?);
+        let chain_id = message.text(2).map_err(&wrong)?;
+        let height = message.number(3).map_err(&wrong)?;
         // Negative numbers are large ones here.
         if height == 0
             || height > i64::MAX as u64
@@ -364,7 +366,8 @@ impl LightBlock {
     pub fn read(bytes: &[u8]) -> Result<Self, ChainError> {
         let wrong = malformed("block");
         let message = Message::read(bytes).map_err(&wrong)?;
-        let (signed, validators) = (message.message(1).map_err(&wrong)?, message.message(2).map_err(&wrong)?);
+        let signed = message.message(1).map_err(&wrong)?;
+        let validators = message.message(2).map_err(&wrong)?;
         let header = Header::read(&signed.message(1).map_err(&wrong)?)?;
         let commit = signed.message(2).and_then(|commit| Commit::read(&commit));
         let commit = commit.map_err(malformed("signatures"))?;
@@ -423,7 +426,9 @@ impl LightBlock {
         if self.commit.height != self.header.height || self.commit.hash != self.hash(hasher)? {
             return Err(ChainError::Commit);
         }
-        let (mut signed, mut weight, total) = (0, 0, self.validators.total);
+        let mut signed = 0;
+        let mut weight = 0;
+        let total = self.validators.total;
         for (number, ((key, power), vote)) in
             self.validators.validators.iter().zip(&self.commit.votes).enumerate()
         {

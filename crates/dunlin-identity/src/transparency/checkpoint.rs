@@ -321,7 +321,8 @@ impl LogTrust {
 
     /// Checks that every key is there once and has its place.
     fn checked(self) -> Result<Self, CheckpointError> {
-        let (witnesses, watches) = (&self.witnesses.keys, &self.watches.keys);
+        let witnesses = &self.witnesses.keys;
+        let watches = &self.watches.keys;
         let is_for_notes = |key: &NoteKey| key.kind() == NoteKeyKind::Note;
         let is_other = |other: &NoteKey| {
             is_for_notes(other)
@@ -366,7 +367,9 @@ impl LogTrust {
             return Err(CheckpointError::NotTheRegistry(signed.checkpoint.origin.clone()));
         }
         let time = |key| signed.note.signed_by(provider, key);
-        let (mut own, mut witnesses, mut watches) = (None, Vec::new(), Vec::new());
+        let mut own = None;
+        let mut witnesses = Vec::new();
+        let mut watches = Vec::new();
         for key in &self.witnesses.keys {
             match time(key)? {
                 Signed::At(time_s) if self.is_own(key) => own = own.max(Some(time_s)),
@@ -407,8 +410,8 @@ impl RegistryTrust {
     /// # Errors
     /// [`CheckpointError::LogKey`], [`CheckpointError::Witnesses`].
     pub fn new(log: NoteKey, witnesses: Vec<NoteKey>) -> Result<Self, CheckpointError> {
-        let (witnesses, watches) =
-            (Quorum { keys: witnesses, needed: 1 }, Quorum { keys: Vec::new(), needed: 0 });
+        let witnesses = Quorum { keys: witnesses, needed: 1 };
+        let watches = Quorum { keys: Vec::new(), needed: 0 };
         Self::of(LogTrust { key: log, other: None, witnesses, watches }, DEFAULT_CHECKPOINT_AGE)
     }
 
@@ -474,8 +477,11 @@ impl RegistryTrust {
     /// # Errors
     /// [`TrustTextError`].
     pub fn read(provider: &CryptoProvider, text: &str) -> Result<Self, TrustTextError> {
-        let (mut logs, mut witnesses, mut watches) = (Vec::new(), Vec::new(), Vec::new());
-        let (mut needed, mut needed_watches) = (1, None);
+        let mut logs = Vec::new();
+        let mut witnesses = Vec::new();
+        let mut watches = Vec::new();
+        let mut needed = 1;
+        let mut needed_watches = None;
         for (number, line) in (1..).zip(text.lines().map(str::trim)) {
             if line.is_empty() || line.starts_with('#') {
                 continue;
@@ -496,8 +502,8 @@ impl RegistryTrust {
         let mut logs = logs.into_iter();
         let key = logs.next().ok_or(TrustTextError::Registry)?;
         let needed_watches = needed_watches.unwrap_or_else(|| watches.len().min(1));
-        let (witnesses, watches) =
-            (Quorum { keys: witnesses, needed }, Quorum { keys: watches, needed: needed_watches });
+        let witnesses = Quorum { keys: witnesses, needed };
+        let watches = Quorum { keys: watches, needed: needed_watches };
         let trust = LogTrust { key, other: logs.next(), witnesses, watches };
         match logs.next() {
             None => Ok(Self::of(trust, DEFAULT_CHECKPOINT_AGE)?),
@@ -673,7 +679,8 @@ impl RegistryTrust {
         let times = self.times(provider, &signed, newest, now_s)?;
         // The registry's signature alone makes a second history evidence, however old it is.
         if let Some(SignedCheckpoint { checkpoint: accepted, .. }) = newest {
-            let (offered, size) = (checkpoint.size, accepted.size);
+            let offered = checkpoint.size;
+            let size = accepted.size;
             if offered < size {
                 return Err(CheckpointError::Rollback { offered, accepted: size });
             }

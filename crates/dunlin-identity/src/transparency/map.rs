@@ -69,7 +69,8 @@ pub struct MapLeaf {
 
 impl MapLeaf {
     fn hash(&self, hasher: Hasher<'_>, key: &Sha256Hash) -> NodeHash {
-        let (sequence, active) = (self.sequence.to_be_bytes(), [u8::from(self.active)]);
+        let sequence = self.sequence.to_be_bytes();
+        let active = [u8::from(self.active)];
         hasher.leaf(&[key.as_bytes().as_slice(), self.document.as_bytes(), &sequence, &active].concat())
     }
 }
@@ -176,7 +177,8 @@ impl StateMap {
 
     /// The state of a DID; `None` if the map does not have it.
     pub fn get(&self, key: &Sha256Hash) -> Option<MapLeaf> {
-        let (mut node, mut depth) = (&self.root, 0);
+        let mut node = &self.root;
+        let mut depth = 0;
         loop {
             match node {
                 Node::Inner(inner) => {
@@ -201,7 +203,8 @@ impl StateMap {
 
     /// The proof of what the map has, or does not have, for this DID.
     pub fn prove(&self, key: &Sha256Hash) -> MapProof {
-        let (mut node, mut siblings) = (&self.root, Vec::new());
+        let mut node = &self.root;
+        let mut siblings = Vec::new();
         let place = loop {
             match node {
                 Node::Inner(inner) => {
@@ -350,7 +353,8 @@ impl MapProof {
 
     /// The root of a map with this hash in the place of `key`.
     fn root(&self, hasher: Hasher<'_>, key: &Sha256Hash, place: NodeHash) -> NodeHash {
-        let (mut hash, empty) = (place, hasher.empty());
+        let mut hash = place;
+        let empty = hasher.empty();
         for (depth, sibling) in self.siblings.iter().enumerate().rev() {
             let sibling = sibling.unwrap_or(empty);
             let right = turns_right(key, depth);

@@ -285,7 +285,8 @@ impl NoteSignature {
         }
         let signature = Base64::decode_vec(signature).ok()?;
         let (id, signature) = signature.split_first_chunk()?;
-        let (name, signature) = (name.to_owned(), signature.to_vec());
+        let name = name.to_owned();
+        let signature = signature.to_vec();
         (!signature.is_empty()).then_some(Self { name, id: *id, signature })
     }
 }
@@ -360,7 +361,8 @@ impl Note {
             return Err(NoteError::Unsigned);
         }
         let is_of = |line: &NoteSignature, key: &NoteKey| line.name == key.name && line.id == key.id();
-        let (mut count, mut note) = (0, self.clone());
+        let mut count = 0;
+        let mut note = self.clone();
         for key in keys {
             let mut latest = (note.signed_by(provider, key)?, None);
             for line in answer.signatures.iter().filter(|line| is_of(line, key)) {

@@ -45,9 +45,10 @@ impl LogEntry {
             return Ok(Self::Root(root));
         }
         let operation = Operation::read(entry)?;
-        match operation.canonical()?.as_bytes() == entry {
-            true => Ok(Self::Operation(operation)),
-            false => Err(OperationError::NotCanonical),
+        if operation.canonical()?.as_bytes() == entry {
+            Ok(Self::Operation(operation))
+        } else {
+            Err(OperationError::NotCanonical)
         }
     }
 }

@@ -179,7 +179,8 @@ impl Staple {
         }
         let checkpoint = accepted(&self.checkpoint)?;
         let hash = Sha256Hash::of(provider, document.canonical().as_bytes())?;
-        let (proof, key) = (StateProof::read(&self.proof)?, map_key(provider, did)?);
+        let proof = StateProof::read(&self.proof)?;
+        let key = map_key(provider, did)?;
         let stated = checkpoint.checkpoint.checkpoint();
         let leaf = proof.verify_presence(Hasher(provider.sha256), &key, hash, stated)?;
         if !leaf.active {

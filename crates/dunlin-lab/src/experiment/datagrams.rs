@@ -167,7 +167,8 @@ pub(super) fn is_undisturbed(frames: &[Frame]) -> bool {
 fn datagram(frame: &[u8]) -> Option<([SocketAddr; 2], Vec<u8>)> {
     let ethernet = Ethernet2Slice::from_slice_without_fcs(frame).ok()?;
     let ip = Ipv4Slice::from_slice(ethernet.payload_slice()).ok()?;
-    let (header, payload) = (ip.header(), ip.payload().payload);
+    let header = ip.header();
+    let payload = ip.payload().payload;
     if ip.payload_ip_number() != IpNumber::UDP || header.fragments_offset().value() > 0 {
         return None;
     }

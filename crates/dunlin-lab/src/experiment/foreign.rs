@@ -124,14 +124,17 @@ impl Foreign {
     /// Waits for the end of the program. Returns its output, or the reason of its failure.
     pub(super) fn finished(&self, mut process: Process<'_>) -> Result<String, Error> {
         let child = process.child();
-        let (mut printed, mut told) = (String::new(), String::new());
-        let (out, err) = (child.stdout.as_mut(), child.stderr.as_mut());
+        let mut printed = String::new();
+        let mut told = String::new();
+        let out = child.stdout.as_mut();
+        let err = child.stderr.as_mut();
         out.map_or(Ok(0), |out| out.read_to_string(&mut printed)).map_err(|error| self.failed(error))?;
         err.map_or(Ok(0), |err| err.read_to_string(&mut told)).map_err(|error| self.failed(error))?;
         let status = child.wait().map_err(|error| self.failed(error))?;
-        match status.success() {
-            true => Ok(printed),
-            false => Err(self.failed(told.lines().next().unwrap_or(&status.to_string()))),
+        if status.success() {
+            Ok(printed)
+        } else {
+            Err(self.failed(told.lines().next().unwrap_or(&status.to_string())))
         }
     }
 

@@ -133,7 +133,8 @@ struct Ends {
 
 impl Ends {
     fn new(ground: &Ground, line: &Line, seed: u64) -> Result<Self, Error> {
-        let (a, b) = (ground.namespace("a")?, ground.namespace("b")?);
+        let a = ground.namespace("a")?;
+        let b = ground.namespace("b")?;
         let end = |namespace, address| End {
             namespace,
             device: DEVICE,
@@ -143,7 +144,8 @@ impl Ends {
         let link = Link::start([end(&a, A), end(&b, B)], line, seed)?;
         let socket =
             |namespace: &Namespace, address| namespace.run(|| UdpSocket::bind((address, 0)))?.map_err(failed);
-        let (from, to) = (socket(&a, A)?, socket(&b, B)?);
+        let from = socket(&a, A)?;
+        let to = socket(&b, B)?;
         for (socket, other) in [(&from, &to), (&to, &from)] {
             other.local_addr().and_then(|address| socket.connect(address)).map_err(failed)?;
             socket.set_read_timeout(Some(PATIENCE)).map_err(failed)?;
@@ -194,7 +196,9 @@ impl Ends {
     /// Measures the percentage of lost datagrams.
     fn lost(&self) -> Result<f64, Error> {
         self.to.set_nonblocking(true).map_err(failed)?;
-        let (mut arrived, mut sent, start) = (0, 0, Instant::now());
+        let mut arrived = 0;
+        let mut sent = 0;
+        let start = Instant::now();
         loop {
             match self.to.recv(&mut [0; PAYLOAD]) {
                 Ok(_) => arrived += 1,

@@ -201,7 +201,8 @@ impl Progress {
     pub fn step(&self) {
         self.bar.inc(1);
         let Some(lines) = &self.lines else { return };
-        let (done, all) = (self.bar.position(), self.bar.length().unwrap_or_default());
+        let done = self.bar.position();
+        let all = self.bar.length().unwrap_or_default();
         let mut last = lines.lock().unwrap_or_else(PoisonError::into_inner);
         // The last step always gets a line.
         if done < all && last.is_some_and(|last| last.elapsed() < LINE_PAUSE) {

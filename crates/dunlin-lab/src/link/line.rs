@@ -177,11 +177,9 @@ impl State {
     }
 
     fn delay(&mut self) -> Duration {
-        let (delay, jitter) = (self.line.delay, self.line.jitter);
-        match jitter.is_zero() {
-            true => delay,
-            false => delay - jitter + (jitter * 2).mul_f64(self.rng.f64()),
-        }
+        let delay = self.line.delay;
+        let jitter = self.line.jitter;
+        if jitter.is_zero() { delay } else { delay - jitter + (jitter * 2).mul_f64(self.rng.f64()) }
     }
 
     /// Returns when the next packet arrives.
@@ -258,7 +256,8 @@ mod tests {
     #[test]
     fn loss_of_0_and_100_percent_is_exact() {
         for (loss_percent, lost) in [(0.0, 0), (100.0, 1000)] {
-            let (mut state, mut counts) = (State::new(Line { loss_percent, ..line() }, 7), Counts::default());
+            let mut state = State::new(Line { loss_percent, ..line() }, 7);
+            let mut counts = Counts::default();
             for _ in 0..1000 {
                 state.send(AToB, ms(0), &[0], &mut counts);
             }
@@ -291,7 +290,8 @@ mod tests {
     #[test]
     fn packets_sent_during_a_cut_are_lost() {
         let cut = Cut { up: ms(100), down: ms(20), phase: ms(50) };
-        let (mut state, mut counts) = (State::new(Line { cut: Some(cut), ..line() }, 0), Counts::default());
+        let mut state = State::new(Line { cut: Some(cut), ..line() }, 0);
+        let mut counts = Counts::default();
         let sent = [0, 49, 50, 69, 70, 169, 170, 189, 190];
         for now in sent {
             state.send(BToA, ms(now), &[0], &mut counts);

@@ -47,11 +47,14 @@ impl Link {
         let event = || {
             EventFd::from_flags(EfdFlags::EFD_CLOEXEC).map(Arc::new).map_err(|errno| broken(&errno.desc()))
         };
-        let (stop, ended) = (event()?, event()?);
+        let stop = event()?;
+        let ended = event()?;
         let counts = Arc::new(Mutex::new(Counts::default()));
         let (ready, is_ready) = std::sync::mpsc::channel();
         let thread = {
-            let (stop, ended, counts) = (Arc::clone(&stop), Arc::clone(&ended), Arc::clone(&counts));
+            let stop = Arc::clone(&stop);
+            let ended = Arc::clone(&ended);
+            let counts = Arc::clone(&counts);
             let state = line::State::new(line.clone(), seed);
             std::thread::Builder::new().name("link".into()).spawn(move || {
                 // Neither can fail while the link exists. Afterwards the result does not matter.

@@ -27,7 +27,9 @@ pub struct End<'a> {
 /// A tool (`ip` or `ethtool`) or a privilege is missing, or the device exists.
 pub fn veth(ends: [End<'_>; 2]) -> Result<(), Error> {
     let [a, b] = ends;
-    let (here, there, namespace) = (a.device, b.device, b.namespace.path());
+    let here = a.device;
+    let there = b.device;
+    let namespace = b.namespace.path();
     let namespace = namespace.display();
     a.namespace.ip(&format!("link add {here} type veth peer name {there} netns {namespace}\n"))?;
     for end in ends {

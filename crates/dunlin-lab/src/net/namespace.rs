@@ -51,9 +51,10 @@ impl Namespace {
     /// # Errors
     /// The namespace does not exist, or cannot be opened.
     pub fn open(name_or_path: &str) -> Result<Self, Error> {
-        let path = match name_or_path.contains('/') {
-            true => PathBuf::from(name_or_path),
-            false => Path::new(NAMED).join(name_or_path),
+        let path = if name_or_path.contains('/') {
+            PathBuf::from(name_or_path)
+        } else {
+            Path::new(NAMED).join(name_or_path)
         };
         Self::held(name_or_path, &path)
     }

@@ -228,10 +228,7 @@ fn shown(value: &Value) -> String {
 /// Formats a value of the page without trailing zeros, since decimal points need not be aligned there.
 fn concise(value: &Value) -> String {
     let text = shown(value);
-    match value.is_f64() {
-        true => text.trim_end_matches('0').trim_end_matches('.').to_owned(),
-        false => text,
-    }
+    if value.is_f64() { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
 }
 
 #[cfg(test)]

@@ -381,17 +381,15 @@ impl Scale {
     /// A scale that includes zero and all bars.
     fn new(plot: &Plot) -> Self {
         let ends = || plot.bars().flat_map(|bar| bar.spans().map(|(_, to)| to));
-        let (least, greatest) = (ends().fold(0.0, f64::min), ends().fold(0.0, f64::max));
+        let least = ends().fold(0.0, f64::min);
+        let greatest = ends().fold(0.0, f64::max);
         let greatest = if greatest > least { greatest } else { least + 1.0 };
         let mut scale = Self { least, greatest, ticks: Vec::new() };
         let step = step((greatest - least) / 6.0);
         let places = (-step.log10().floor()).clamp(0.0, 6.0) as usize;
         let first = (least / step).ceil() as i64;
         let last = (greatest / step).floor() as i64;
-        let label = |place: f64| match step < THOUSANDS {
-            true => format!("{place:.places$}"),
-            false => compact(place),
-        };
+        let label = |place: f64| if step < THOUSANDS { format!("{place:.places$}") } else { compact(place) };
         let ticks = (first..=last).map(|number| number as f64 * step);
         scale.ticks = ticks.map(|place| (scale.at(place), label(place))).collect();
         scale
@@ -436,9 +434,10 @@ fn lines(text: &str) -> Vec<String> {
         let characters: Vec<_> = word.chars().collect();
         for part in characters.chunks(LONGEST_LINE) {
             let Some(line) = lines.last_mut() else { break };
-            match line.chars().count() + part.len() <= LONGEST_LINE {
-                true => line.extend(part),
-                false => lines.push(part.iter().collect()),
+            if line.chars().count() + part.len() <= LONGEST_LINE {
+                line.extend(part)
+            } else {
+                lines.push(part.iter().collect())
             }
         }
     }

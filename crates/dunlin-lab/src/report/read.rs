@@ -29,11 +29,13 @@ impl Report {
         let failed = |why: String| Error::new(&name, why, "give a file that `dunlin-lab run … --json` wrote");
         let mut reader = serde_json::Deserializer::from_slice(json);
         let report = serde_path_to_error::deserialize(&mut reader).map_err(|error| {
-            let (path, error) = (error.path().to_string(), error.inner());
+            let path = error.path().to_string();
+            let error = error.inner();
             // Malformed JSON has a line, but no place in the report.
-            match error.is_data() && path != "." {
-                true => failed(format!("{path}: {error}")),
-                false => failed(error.to_string()),
+            if error.is_data() && path != "." {
+                failed(format!("{path}: {error}"))
+            } else {
+                failed(error.to_string())
             }
         })?;
         reader.end().map_err(|error| failed(error.to_string()))?;

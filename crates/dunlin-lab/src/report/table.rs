@@ -82,7 +82,8 @@ fn parts(columns: Vec<Column>) -> Vec<Vec<Column>> {
     let rows = columns.first().map_or(0, |column| column.cells.len());
     let cells = (1..=rows).map(|number| number.to_string()).collect();
     let numbers = Column { name: vec![NUMBER.to_owned()], cells, kind: Kind::Figure };
-    let (mut parts, mut part) = (vec![], vec![numbers.clone()]);
+    let mut parts = vec![];
+    let mut part = vec![numbers.clone()];
     for column in columns {
         part.push(column);
         if width(&part) > MAX_WIDTH && part.len() > 2 {
@@ -130,7 +131,8 @@ fn write_part(columns: &[Column], f: &mut Formatter<'_>) -> fmt::Result {
 
 fn write_line(columns: &[Column], cell: impl Fn(&Column) -> String, f: &mut Formatter<'_>) -> fmt::Result {
     let aligned = columns.iter().map(|column| {
-        let (cell, width) = (cell(column), column.width());
+        let cell = cell(column);
+        let width = column.width();
         match column.kind {
             Kind::Parameter => format!("{cell:<width$}"),
             Kind::Figure | Kind::Detail => format!("{cell:>width$}"),
@@ -171,7 +173,8 @@ mod tests {
     #[test]
     fn each_kind_of_row_has_a_separate_table() {
         let wide = |name: &str| Row::new().with(&"p".repeat(50), 1).figure(name, &[1.0]);
-        let (a, b) = ("a".repeat(50), "b".repeat(50));
+        let a = "a".repeat(50);
+        let b = "b".repeat(50);
         let told = text(vec![wide(&a), wide(&b)]);
         assert_eq!(told.matches("\n\n").count(), 1, "{told}");
         assert!(told.lines().all(|line| line.chars().count() <= MAX_WIDTH), "{told}");

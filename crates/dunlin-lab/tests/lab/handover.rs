@@ -32,8 +32,8 @@ fn handover_goes_on_where_the_documentation_says() {
     // The paper's "slightly higher overhead".
     let more = |scheme, figure| of(scheme, figure) - of("standard", figure);
     for scheme in ["ipc", "tcs", "tcs_message", "cid12"] {
-        let (bytes, packets) =
-            (more(scheme, "first_handshake_bytes"), more(scheme, "first_handshake_packets"));
+        let bytes = more(scheme, "first_handshake_bytes");
+        let packets = more(scheme, "first_handshake_packets");
         assert!(bytes > 0.0 && bytes < 250.0 && packets <= 3.0, "{scheme}: {bytes} bytes, {packets} packets");
         assert_eq!(more(scheme, "first_handshake_ms"), 0.0, "{scheme}");
     }
@@ -44,10 +44,8 @@ fn handover_goes_on_where_the_documentation_says() {
     let output =
         Command::new(root.join("tools/handover-tables")).arg(place.path("rows.json")).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let (made, page) = (
-        String::from_utf8(output.stdout).unwrap(),
-        fs::read_to_string(root.join("docs/handover.md")).unwrap(),
-    );
+    let made = String::from_utf8(output.stdout).unwrap();
+    let page = fs::read_to_string(root.join("docs/handover.md")).unwrap();
     let table = |text: &str| {
         let (_, rest) = text.split_once("<!-- table nats: tools/handover-tables -->\n\n").unwrap();
         rest.split_once("\n\n<!--").unwrap().0.to_owned()

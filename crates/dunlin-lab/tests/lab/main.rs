@@ -281,7 +281,8 @@ fn connections_are_within_their_bars(rows: &[Value]) {
             |mode, connection| Cell { rows, protocol, mtu, mode, connection }.figure("tls_bytes", "dunlin");
         // The bytes that the cache adds to the hellos of a first connection.
         for mode in ["rfc7924", "bithac", "compact"] {
-            let (with, without) = (tls(mode, "initial"), tls("vanilla", "initial"));
+            let with = tls(mode, "initial");
+            let without = tls("vanilla", "initial");
             assert!(with <= without + 8.0, "{protocol}, MTU {mtu}, {mode}: {with} and {without} bytes");
         }
         // Beside a session, the cache adds the same bytes to the first connection as without one. To a
@@ -313,7 +314,8 @@ fn handshake_sends_fewer_bytes_than_other_libraries() {
         for cell in [cell, Cell { connection: "initial", ..cell }] {
             for rival in ["openssl", "wolfssl"] {
                 for figure in ["tls_bytes", "total_bytes"] {
-                    let (ours, theirs) = (cell.figure(figure, "dunlin"), cell.figure(figure, rival));
+                    let ours = cell.figure(figure, "dunlin");
+                    let theirs = cell.figure(figure, rival);
                     assert!(ours < theirs, "{cell}: {ours} and {theirs} {figure} of {rival}");
                 }
             }
@@ -437,7 +439,8 @@ fn cached_handshake_computes_and_sends_less() {
                 let row = [("protocol", protocol), ("credential", credential), ("mode", mode)];
                 figure(&format!("{side}_instructions"), &row)
             };
-            let (cached, full) = (of("compact"), of("vanilla"));
+            let cached = of("compact");
+            let full = of("vanilla");
             assert!(
                 cached <= bar * full,
                 "{side}, {protocol}, {credential}: {cached} of {full} instructions"
@@ -452,7 +455,8 @@ fn cached_handshake_computes_and_sends_less() {
                 let row = [("protocol", protocol), ("connection", connection), ("mode", mode)];
                 figure(&format!("{side}_heap_bytes"), &row)
             };
-            let (cached, full) = (of("compact"), of("vanilla"));
+            let cached = of("compact");
+            let full = of("vanilla");
             assert!(
                 cached <= full + most,
                 "{side}, {protocol}, {connection}: {cached} and {full} bytes of heap"
@@ -474,7 +478,8 @@ fn cached_handshake_computes_and_sends_less() {
     }
     // A device may send during one percent of the time.
     let sf12 = [("medium", "lorawan_sf12"), ("mode", "compact"), ("connection", "repeat")];
-    let (airtime, wait) = (figure("client_airtime_ms", &sf12), figure("duty_cycle_s", &sf12));
+    let airtime = figure("client_airtime_ms", &sf12);
+    let wait = figure("duty_cycle_s", &sf12);
     assert!((wait - airtime / 10.0).abs() < 1e-6, "{wait} s for {airtime} ms");
 }
 
@@ -512,7 +517,8 @@ fn key_exchange_costs_less_than_in_the_paper_and_with_openssl() {
         let wanted = |row: &&Value| row["stack"] == stack && row["client_us"].is_number();
         rows.iter().filter(wanted).map(|row| (key_exchange(row), row)).collect::<BTreeMap<_, _>>()
     };
-    let (ours, theirs) = (of("dunlin"), of("openssl"));
+    let ours = of("dunlin");
+    let theirs = of("openssl");
     let obsolete = if cfg!(feature = "legacy-lab") { (19, 15) } else { (0, 0) };
     // 18 over TCP and the same 18 over UDP.
     assert_eq!((ours.len(), theirs.len()), (36 + obsolete.0, 15 + obsolete.1));
@@ -551,8 +557,8 @@ fn key_exchange_costs_less_than_in_the_paper_and_with_openssl() {
     // In memory, both sides send the same bytes. The size of an ECDSA signature varies by a few bytes.
     let run = "run key-exchange --quick --way virtual --json virtual.json";
     let output = place.lab_command(run).output().unwrap();
-    let (table, told) =
-        (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
+    let table = String::from_utf8(output.stdout).unwrap();
+    let told = String::from_utf8(output.stderr).unwrap();
     assert!(output.status.success(), "{told}");
     assert!(table.lines().all(|line| line.chars().count() <= 120), "wider than a terminal:\n{table}");
     // Without a terminal, the progress bar is replaced by lines, up to the last step.
@@ -561,7 +567,8 @@ fn key_exchange_costs_less_than_in_the_paper_and_with_openssl() {
     let report: Value = serde_json::from_str(&place.read("virtual.json")).unwrap();
     for row in report["rows"].as_array().unwrap().iter().filter(|row| row["client_us"].is_number()) {
         let about = key_exchange(row);
-        let (real, in_memory) = (bytes(ours[&about]) as f64, bytes(row) as f64);
+        let real = bytes(ours[&about]) as f64;
+        let in_memory = bytes(row) as f64;
         assert!((in_memory / real - 1.0).abs() <= 0.02, "{about}: {real} and {in_memory} bytes");
     }
     // However busy the link is, sending the bytes takes at least their transmission time.
@@ -582,7 +589,8 @@ fn explain_counts_the_same_bytes_in_the_captures() {
     let place = Place::new();
     run_on_sockets(&place, "--runs 1 --json rows.json --pcap captures");
     let rows = rows_of(&place, "rows.json");
-    let (tcp, udp) = (over_tcp(&rows), over_udp(&rows));
+    let tcp = over_tcp(&rows);
+    let udp = over_udp(&rows);
     assert!(!tcp.is_empty() && !udp.is_empty());
     // `explain` does not join fragments of IP packets.
     let whole = udp.into_iter().filter(|row| row["ip_fragments"] == 0);
@@ -615,8 +623,8 @@ fn run_leaves_out_a_missing_library() {
     }
     let mut command = place.lab_command("run caching --quick");
     let output = command.env("PATH", place.path("")).output().unwrap();
-    let (table, notes) =
-        (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
+    let table = String::from_utf8(output.stdout).unwrap();
+    let notes = String::from_utf8(output.stderr).unwrap();
     assert!(output.status.success(), "{notes}");
     for library in ["openssl", "wolfssl", "gnutls"] {
         assert!(notes.contains(&format!("left out: {library}: cc: ")), "{notes}");
@@ -698,10 +706,7 @@ fn run_without_privileges_names_what_it_needs() {
     let place = Place::new();
     // Root without the capability is like any other user. Another user has no capability to drop.
     let lab = place.lab_command("run link");
-    let mut command = match is_root() {
-        true => Command::new("setpriv"),
-        false => Command::new("env"),
-    };
+    let mut command = if is_root() { Command::new("setpriv") } else { Command::new("env") };
     if is_root() {
         command.args(["--bounding-set", "-sys_admin", "--"]);
     }

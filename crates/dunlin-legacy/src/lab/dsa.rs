@@ -45,12 +45,14 @@ impl Sha256With {
     /// The key with the public number `y`, in DER.
     fn key(&self, y: &[u8]) -> pkcs8::spki::Result<VerifyingKey> {
         let mut r = SliceReader::new(self.parameters)?;
-        let (oid, parameters) = (ObjectIdentifier::decode(&mut r)?, AnyRef::decode(&mut r)?);
+        let oid = ObjectIdentifier::decode(&mut r)?;
+        let parameters = AnyRef::decode(&mut r)?;
         r.finish()?;
         // The library accepts any number, but panics if the number is much shorter or longer than the prime.
         let prime = parameters.sequence(|r| {
             let prime = UintRef::decode(r)?;
-            let (_q, _g) = (UintRef::decode(r)?, UintRef::decode(r)?);
+            let _q = UintRef::decode(r)?;
+            let _g = UintRef::decode(r)?;
             pkcs8::spki::Result::Ok(prime.as_bytes())
         })?;
         let number = UintRef::from_der(y)?.as_bytes();

@@ -70,10 +70,7 @@ pub(crate) fn public_key(spki: &SubjectPublicKeyInfoDer<'_>) -> Result<raw::Key,
 
 /// Returns the key if its length is accepted.
 fn fit(key: raw::Key) -> Result<raw::Key, CryptoError> {
-    match (MIN_MODULUS_LEN..=MAX_MODULUS_LEN).contains(&key.modulus_len()) {
-        true => Ok(key),
-        false => Err(CryptoError),
-    }
+    if (MIN_MODULUS_LEN..=MAX_MODULUS_LEN).contains(&key.modulus_len()) { Ok(key) } else { Err(CryptoError) }
 }
 
 impl RsaPublicKey for raw::Key {

@@ -80,15 +80,13 @@ impl Key {
     fn power(&self, operation: Operation, input: &[u8]) -> Result<Zeroizing<Vec<u8>>, CryptoError> {
         let mut output = Zeroizing::new(vec![0; self.modulus_len()]);
         let (mut len, room) = (0, output.len());
-        let (from, to) = (input.as_ptr(), output.as_mut_ptr());
+        let from = input.as_ptr();
+        let to = output.as_mut_ptr();
         // SAFETY: the key lives as long as `self`. AWS-LC writes at most `room` bytes to `to`, which has that
         // many, only reads the `input.len()` bytes of `from`, and keeps neither pointer.
         let done =
             unsafe { operation(self.0.as_ptr(), &raw mut len, to, room, from, input.len(), RSA_NO_PADDING) };
-        match done == 1 && len == room {
-            true => Ok(output),
-            false => Err(CryptoError),
-        }
+        if done == 1 && len == room { Ok(output) } else { Err(CryptoError) }
     }
 }
 

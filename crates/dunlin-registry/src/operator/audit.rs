@@ -54,9 +54,10 @@ impl Log<'_> {
                 is_signed |= signed.note().signed_by(provider, key)? != Signed::No;
             }
         }
-        match is_signed && signed.checkpoint().origin == self.origin() {
-            true => Ok(()),
-            false => Err(CheckpointError::NotTheRegistry(self.origin().to_owned()).into()),
+        if is_signed && signed.checkpoint().origin == self.origin() {
+            Ok(())
+        } else {
+            Err(CheckpointError::NotTheRegistry(self.origin().to_owned()).into())
         }
     }
 }
@@ -101,7 +102,8 @@ pub fn audit(
     }
     let newest = log.read(&newest)?;
     let mut replay = Replay::new(provider, log.origin());
-    let (mut roots, size) = (HashMap::new(), database::log_size(&transaction)?);
+    let mut roots = HashMap::new();
+    let size = database::log_size(&transaction)?;
     for signed in published {
         roots.entry(signed.checkpoint().size).or_insert_with(Vec::new).push(signed.checkpoint());
     }
@@ -145,7 +147,9 @@ struct Replay<'p> {
 impl<'p> Replay<'p> {
     fn new(provider: &'p CryptoProvider, origin: &'p str) -> Self {
         let hasher = Hasher(provider.sha256);
-        let (edge, map, states) = (Edge::default(), StateMap::default(), HashMap::new());
+        let edge = Edge::default();
+        let map = StateMap::default();
+        let states = HashMap::new();
         Self { provider, hasher, origin, edge, map, states, operations: 0, is_stated: true }
     }
 
@@ -206,7 +210,8 @@ impl<'p> Replay<'p> {
         let text = state.document().canonical().to_owned();
         let document =
             Sha256Hash::of(self.provider, text.as_bytes()).map_err(|error| invalid(error.into()))?;
-        let (sequence, active) = (state.sequence(), state.is_active());
+        let sequence = state.sequence();
+        let active = state.is_active();
         self.map = self.map.with(self.hasher, key, MapLeaf { document, sequence, active })?;
         let stored = Stored { text, sequence, active, latest: state.latest(), entry: number };
         self.states.insert(key, stored);
@@ -231,7 +236,8 @@ impl<'p> Replay<'p> {
         if !self.is_stated {
             return Err(RegistryError::damaged("the last entry of its log is not the root of the state map"));
         }
-        let (found, operations) = (history::count(connection)?, self.operations);
+        let found = history::count(connection)?;
+        let operations = self.operations;
         if found != operations {
             return Err(RegistryError::damaged(format!(
                 "its histories have {found} operations, the log {operations}"

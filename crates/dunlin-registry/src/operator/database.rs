@@ -80,7 +80,8 @@ pub(crate) fn check_schema(connection: &Connection) -> Result<(), RegistryError>
     };
     let expected = Connection::open_in_memory()?;
     expected.execute_batch(SCHEMA)?;
-    let (expected, found) = (items(&expected)?, items(connection)?);
+    let expected = items(&expected)?;
+    let found = items(connection)?;
     let stray = found.iter().find(|item| !expected.contains(item));
     match stray.or_else(|| expected.iter().find(|item| !found.contains(item))) {
         None => Ok(()),

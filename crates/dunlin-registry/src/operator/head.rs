@@ -31,7 +31,8 @@ impl Head {
             Some(last) => StoredNodes { hasher, connection }.inclusion(hasher, last, size)?,
             None => Vec::new(),
         };
-        let (edge, map) = (Edge::load(connection, size)?, database::state_map(connection, hasher)?);
+        let edge = Edge::load(connection, size)?;
+        let map = database::state_map(connection, hasher)?;
         let head = Self { edge, map, path, room: database::room(connection)? };
         let found = head.checkpoint(hasher, &newest.origin)?;
         if newest.size != found.size || newest.root != found.root {
@@ -50,7 +51,8 @@ impl Head {
     }
 
     pub(crate) fn checkpoint(&self, hasher: Hasher<'_>, origin: &str) -> Result<Checkpoint, RegistryError> {
-        let (size, root) = (self.edge.size(), self.edge.root(hasher)?);
+        let size = self.edge.size();
+        let root = self.edge.root(hasher)?;
         Ok(Checkpoint { origin: origin.to_owned(), size, root })
     }
 }

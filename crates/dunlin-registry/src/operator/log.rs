@@ -75,7 +75,8 @@ impl Edge {
 
     /// Appends a leaf. Returns the tiles that it fills.
     pub(crate) fn push(&mut self, hasher: Hasher<'_>, leaf: NodeHash) -> Vec<FullTile> {
-        let (mut hash, mut filled) = (leaf, Vec::new());
+        let mut hash = leaf;
+        let mut filled = Vec::new();
         for level in 0.. {
             if self.levels.len() == usize::from(level) {
                 self.levels.push(Vec::new());

@@ -34,7 +34,8 @@ pub struct Snapshot {
 
 impl Snapshot {
     pub(crate) fn new(checkpoint: SignedCheckpoint, head: &Head) -> Self {
-        let (map, path) = (head.map.clone(), head.path.as_slice().into());
+        let map = head.map.clone();
+        let path = head.path.as_slice().into();
         Self { text: checkpoint.to_string(), checkpoint, map, path, room: head.room }
     }
 
@@ -228,7 +229,8 @@ impl Reader {
     /// # Errors
     /// The database cannot be read.
     pub fn history(&self, did: &Did, first: u64) -> Result<Vec<Entry>, RegistryError> {
-        let (key, size) = (self.key(did)?, self.shown().size());
+        let key = self.key(did)?;
+        let size = self.shown().size();
         self.read(|connection| history::operations(connection, &key, first, size))
     }
 

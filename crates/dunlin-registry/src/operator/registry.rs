@@ -101,9 +101,10 @@ impl Settings {
         if self.witnesses.is_empty() && self.watches.is_empty() {
             return Ok(None);
         }
-        let trust = match self.witnesses.is_empty() {
-            true => RegistryTrust::new(log.clone(), vec![own.clone()])?,
-            false => RegistryTrust::new(log.clone(), self.witnesses.clone())?.with_needed(self.needed)?,
+        let trust = if self.witnesses.is_empty() {
+            RegistryTrust::new(log.clone(), vec![own.clone()])?
+        } else {
+            RegistryTrust::new(log.clone(), self.witnesses.clone())?.with_needed(self.needed)?
         };
         Ok(Some(trust.with_watches(self.watches.clone(), self.needed_watches)?))
     }
@@ -166,15 +167,19 @@ impl Registry {
         let path = &path.canonicalize().map_err(|error| RegistryError::file(path, &error))?;
         let lock = database::Lock::take(path)?;
         let connection = database::writer(path)?;
-        let (found, wanted) = (database::setting(&connection, KEY)?, keys.logs());
+        let found = database::setting(&connection, KEY)?;
+        let wanted = keys.logs();
         // The registry has had these keys, and it has one of them still.
         if !found.lines().any(|key| wanted.lines().any(|wanted| wanted == key)) {
             return Err(RegistryError::OtherKey { found, wanted });
         }
-        let (own, next_keys) = (public(&keys.key), keys.next.as_ref().map(public));
-        let (provider, trust) = (Arc::clone(&settings.provider), settings.trust(&own)?);
+        let own = public(&keys.key);
+        let next_keys = keys.next.as_ref().map(public);
+        let provider = Arc::clone(&settings.provider);
+        let trust = settings.trust(&own)?;
         let share = |snapshot| Arc::new(Reader::new(provider, path, trust.is_none(), snapshot));
-        let (clock, refresh) = (Arc::clone(&settings.clock), settings.refresh);
+        let clock = Arc::clone(&settings.clock);
+        let refresh = settings.refresh;
         let writer = Writer::open(connection, &settings.provider, keys, clock, refresh, share)?;
         let shared = Arc::clone(writer.shared());
         let (queue, submissions) = sync_channel(MAX_QUEUE);
@@ -183,8 +188,10 @@ impl Registry {
         let thread = thread.spawn(move || writer.run(&submissions, end));
         let thread = thread.map_err(|error| RegistryError::file(path, &error))?;
         let cosigners = [settings.witnesses.as_slice(), &settings.watches].concat();
-        let (keys, clock) = (own, Arc::clone(&settings.clock));
-        let (queue, writer) = (Some(queue), Some(thread));
+        let keys = own;
+        let clock = Arc::clone(&settings.clock);
+        let queue = Some(queue);
+        let writer = Some(thread);
         let creations = Arc::new(Semaphore::new(MAX_CREATIONS));
         Ok(Self {
             shared,
@@ -306,7 +313,8 @@ impl Registry {
         answers: impl IntoIterator<Item = &'a str>,
     ) -> Result<bool, RegistryError> {
         let trust = self.trust.as_ref().ok_or(CheckpointError::Witnesses)?;
-        let (provider, mut checkpoint) = (self.shared.provider(), snapshot.checkpoint().clone());
+        let provider = self.shared.provider();
+        let mut checkpoint = snapshot.checkpoint().clone();
         for answer in answers {
             if let Err(error) = checkpoint.note_mut().add_lines(provider, answer, &self.cosigners) {
                 tracing::warn!(%error, "rejected the answer of a witness");

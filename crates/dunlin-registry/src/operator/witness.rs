@@ -126,7 +126,8 @@ impl fmt::Debug for Witness {
 /// # Errors
 /// As [`Registry::witnessed`]. Witnesses that fail are logged.
 pub async fn ask_all(registry: &Registry, witnesses: &mut [Witness]) -> Result<bool, RegistryError> {
-    let (snapshot, mut answers) = (registry.snapshot(), Vec::new());
+    let snapshot = registry.snapshot();
+    let mut answers = Vec::new();
     for witness in witnesses {
         match witness.ask(registry, &snapshot).await {
             Ok(answer) => answers.push(answer),

@@ -145,7 +145,8 @@ impl Writer {
         share: impl FnOnce(Snapshot) -> Arc<Reader>,
     ) -> Result<Self, RegistryError> {
         let (head, newest, signed_s) = load(provider, &connection, &keys)?;
-        let (text, has_new_keys) = (newest.to_string(), database::setting(&connection, KEY)? != keys.logs());
+        let text = newest.to_string();
+        let has_new_keys = database::setting(&connection, KEY)? != keys.logs();
         let shared = share(Snapshot::new(newest, &head));
         Ok(Self { connection, shared, keys, has_new_keys, clock, refresh, head, newest: text, signed_s })
     }
@@ -230,7 +231,8 @@ impl Writer {
         operations: &[(Operation, Room)],
     ) -> Result<Vec<Result<Receipt, RegistryError>>, RegistryError> {
         let provider = Arc::clone(self.shared.provider());
-        let (is_due, last_s) = (self.is_due(), self.last_signed_s());
+        let is_due = self.is_due();
+        let last_s = self.last_signed_s();
         if operations.is_empty() && !is_due {
             return Ok(Vec::new());
         }
@@ -309,9 +311,10 @@ fn after(
 fn repeated(connection: &Connection, number: u64, operation: &Operation) -> Result<Receipt, RegistryError> {
     let entry = operation.canonical()?;
     let stored = database::entries(connection, number, number.saturating_add(1))?;
-    match stored.iter().any(|stored| stored == entry.as_bytes()) {
-        true => Ok(Receipt { number }),
-        false => Err(RegistryError::OtherSignature(number)),
+    if stored.iter().any(|stored| stored == entry.as_bytes()) {
+        Ok(Receipt { number })
+    } else {
+        Err(RegistryError::OtherSignature(number))
     }
 }
 
@@ -424,7 +427,8 @@ impl<'t> Append<'t> {
 
     /// Appends an entry, and returns its number.
     fn entry(&mut self, content: &[u8]) -> Result<u64, RegistryError> {
-        let (hasher, number) = (Hasher(self.provider.sha256), self.size());
+        let hasher = Hasher(self.provider.sha256);
+        let number = self.size();
         let sql = "INSERT INTO entry (number, content) VALUES (?1, ?2)";
         self.transaction.prepare_cached(sql)?.execute((signed(number), content))?;
         for (level, number, hashes) in self.head.edge.push(hasher, hasher.leaf(content)) {
@@ -476,7 +480,8 @@ impl<'t> Append<'t> {
                    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9) ON CONFLICT (key) DO UPDATE \
                    SET document = ?3, sequence = ?4, active = ?5, latest = ?6, entry = ?7, room = ?8, time = ?9";
         let [sequence, entry, room, time] = [state.sequence(), entry, room, self.now_s].map(signed);
-        let (did, latest) = (state.did().as_str(), state.latest());
+        let did = state.did().as_str();
+        let latest = state.latest();
         self.transaction
             .prepare_cached(sql)?
             .execute((

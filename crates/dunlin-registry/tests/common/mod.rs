@@ -94,7 +94,8 @@ impl Holder {
 
     /// An update whose document has another member, too.
     pub(crate) fn publish(&mut self, member: &str, value: Value) -> Operation {
-        let (provider, state) = (Arc::clone(&self.provider), self.state.take().unwrap());
+        let provider = Arc::clone(&self.provider);
+        let state = self.state.take().unwrap();
         let number = state.sequence() + 1;
         let document = state.rotated(&public(&*self.key(number)), self.hash(number + 1)).unwrap();
         let mut document = document.value().clone();
@@ -163,7 +164,8 @@ impl Place {
     /// writer waits for the others.
     pub(crate) fn submit(&self, registry: &Registry, operations: Vec<Operation>) {
         let ((answer, answered), (go, gone)) = (channel(), channel::<()>());
-        let (mut operations, told) = (operations.into_iter(), answer.clone());
+        let mut operations = operations.into_iter();
+        let told = answer.clone();
         let Some(first) = operations.next() else { return };
         let wait = move |result: Result<_, _>| {
             told.send(result.is_ok()).unwrap();

@@ -60,8 +60,8 @@ impl Operator {
             "issuer": self.document.id().as_str(),
             "credentialSubject": {"id": subject.as_str(), "role": "sensor"},
         });
-        let (provider, method) =
-            (provider(), self.document.keys(Relationship::AssertionMethod).next().unwrap().0);
+        let provider = provider();
+        let method = self.document.keys(Relationship::AssertionMethod).next().unwrap().0;
         let issuer = Issuer { provider: &provider, signer: &*self.key, method };
         issuer.issue_compact(&credential, &Contexts::default()).unwrap()
     }

@@ -51,12 +51,15 @@ impl Node {
         delay: Duration,
         answer: impl Fn(&str) -> (u16, Vec<u8>) + Send + Sync + 'static,
     ) -> Self {
-        let (tls_of_node, answer) = (Arc::clone(&tls), Arc::new(answer));
+        let tls_of_node = Arc::clone(&tls);
+        let answer = Arc::new(answer);
         let socket = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let (port, connector) = (socket.local_addr().unwrap().port(), tls.connector.clone());
+        let port = socket.local_addr().unwrap().port();
+        let connector = tls.connector.clone();
         tokio::spawn(async move {
             while let Ok((tcp, _)) = socket.accept().await {
-                let (acceptor, answer) = (tls_of_node.acceptor.clone(), Arc::clone(&answer));
+                let acceptor = tls_of_node.acceptor.clone();
+                let answer = Arc::clone(&answer);
                 tokio::spawn(async move {
                     let Ok(tls) = acceptor.accept(tcp).await else { return };
                     let service = service_fn(|request: Request<Incoming>| {

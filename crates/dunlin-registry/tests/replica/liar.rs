@@ -53,7 +53,8 @@ impl Liar {
         let task = tokio::spawn(async move {
             loop {
                 let (tcp, _) = socket.accept().await.unwrap();
-                let (acceptor, answer) = (acceptor.clone(), Arc::clone(&answer));
+                let acceptor = acceptor.clone();
+                let answer = Arc::clone(&answer);
                 tokio::spawn(async move {
                     let tls = acceptor.accept(tcp).await.unwrap();
                     let service = service_fn(|request: Request<Incoming>| {
@@ -81,7 +82,8 @@ fn say(path: &str, answer: &Value) -> (u16, Vec<u8>) {
         "/consistency" | "/inclusion" => (200, b"{\"hashes\":[]}".to_vec()),
         path if path.ends_with("/staple") && status == 200 => {
             let document = json::canonical(&answer["document"]).unwrap().into_bytes();
-            let (checkpoint, proof) = (text("checkpoint").into(), Base64::decode_vec(text("proof")).unwrap());
+            let checkpoint = text("checkpoint").into();
+            let proof = Base64::decode_vec(text("proof")).unwrap();
             (200, Staple { document, checkpoint, proof, membership: Vec::new() }.write().unwrap())
         }
         _ => (status, answer.to_string().into_bytes()),
@@ -125,8 +127,8 @@ fn forged(answer: &Value, document: &Value, validators: &[Arc<dyn SigningKey>], 
     let did = answer["did"].as_str().unwrap().parse().unwrap();
     let document_hash = DidDocument::from_value(document.clone(), &did).unwrap().canonical().to_owned();
     let document_hash = Sha256Hash::of(&provider, document_hash.as_bytes()).unwrap();
-    let (place, leaf) =
-        (map_key(&provider, &did).unwrap(), MapLeaf { document: document_hash, sequence: 99, active: true });
+    let place = map_key(&provider, &did).unwrap();
+    let leaf = MapLeaf { document: document_hash, sequence: 99, active: true };
     let map = StateMap::default().with(hasher, place, leaf).unwrap();
     let origin = ORIGIN.to_owned();
     // The root of the map is the last of 1025 entries.

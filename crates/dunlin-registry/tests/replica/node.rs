@@ -157,13 +157,15 @@ impl Net {
         let sockets: Vec<_> = homes.iter().map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
         let ports: Vec<_> = sockets.iter().map(|socket| socket.local_addr().unwrap().port()).collect();
         drop(sockets);
-        let (mut peers, mut validators) = (Vec::new(), Vec::new());
+        let mut peers = Vec::new();
+        let mut validators = Vec::new();
         for (home, port) in homes.iter().zip(&ports) {
             create_dir(home).unwrap();
             run(home, "init");
             peers.push(format!("{}@127.0.0.1:{port}", run(home, "show-node-id")));
             let key = json_of(&home.join("config/priv_validator_key.json"));
-            let (address, key) = (&key["address"], &key["pub_key"]);
+            let address = &key["address"];
+            let key = &key["pub_key"];
             validators.push(json!({"address": address, "pub_key": key, "power": "10", "name": ""}));
         }
         let mut genesis = json_of(&homes[0].join("config/genesis.json"));
@@ -219,7 +221,8 @@ impl Net {
     pub(crate) fn client_of(&self, urls: impl IntoIterator<Item = impl AsRef<str>>) -> RegistryClient {
         let trust = RegistryTrust::replicated(self.trust());
         let documents = Arc::new(RegistryDocuments::new(provider(), trust));
-        let (mut urls, https) = (urls.into_iter(), HttpsClient::new(self.connector()));
+        let mut urls = urls.into_iter();
+        let https = HttpsClient::new(self.connector());
         let first = RegistryClient::new(provider(), urls.next().unwrap().as_ref(), https, documents).unwrap();
         urls.fold(first, |client, url| client.with_node(url.as_ref()).unwrap())
     }
@@ -282,9 +285,11 @@ async fn exchange(
 /// CometBFT's configuration. Everything else is as it comes; the times are shorter than in production.
 fn config(home: &Path, port: u16, peers: &[String]) -> String {
     let Sockets { application, rpc } = sockets(home);
-    let (application, rpc) = (application.display(), rpc.display());
+    let application = application.display();
+    let rpc = rpc.display();
     let ids: Vec<_> = peers.iter().filter_map(|peer| peer.split('@').next()).collect();
-    let (peers, ids) = (peers.join(","), ids.join(","));
+    let peers = peers.join(",");
+    let ids = ids.join(",");
     format!(
         r#"proxy_app = "unix://{application}"
 log_level = "error"

@@ -91,7 +91,8 @@ impl Site {
 
     /// Of this registry.
     pub(crate) async fn of(place: Place, registry: Registry, limits: Limits) -> Self {
-        let (tls, registry) = (Tls::new(), Arc::new(registry));
+        let tls = Tls::new();
+        let registry = Arc::new(registry);
         let socket = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = socket.local_addr().unwrap();
         let (stop, stopped) = oneshot::channel::<()>();

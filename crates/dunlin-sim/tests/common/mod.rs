@@ -206,7 +206,8 @@ pub(crate) fn around(
     mut after: impl FnMut(&[u8]) -> Vec<Vec<u8>> + Clone + 'static,
 ) -> impl Link + Clone + 'static {
     move |_: Duration, datagram: Vec<u8>| {
-        let (before, after) = (before(&datagram), after(&datagram));
+        let before = before(&datagram);
+        let after = after(&datagram);
         before
             .into_iter()
             .chain([datagram])

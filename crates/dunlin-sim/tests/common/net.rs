@@ -44,7 +44,8 @@ impl Net {
     }
 
     pub(crate) fn connect(&mut self, configs: &Configs, from: SocketAddr) -> AssociationId {
-        let (config, now) = (Arc::new(configs.client.clone()), self.now);
+        let config = Arc::new(configs.client.clone());
+        let now = self.now;
         self.at(from).connect(&config, localhost(), SERVER_ADDRESS, now).unwrap()
     }
 

@@ -110,7 +110,8 @@ impl<'w> Journey<'w> {
     /// `None` if the network loses so much that the handshake ends.
     fn new(world: &'w World, random: &mut fastrand::Rng) -> Option<Self> {
         let configs = world.configs();
-        let (client_config, server_config) = (Arc::new(configs.client), Arc::new(configs.server));
+        let client_config = Arc::new(configs.client);
+        let server_config = Arc::new(configs.server);
         let server_address = SocketAddr::new(ip(0, 1), PORT);
         let mut network = Network::new(NOW);
         let client = match world.driver {
@@ -161,7 +162,8 @@ impl<'w> Journey<'w> {
 
     /// Returns `false` if the network has lost too much.
     fn connect(&mut self, server: SocketAddr) -> bool {
-        let (config, now) = (Arc::clone(&self.client_config), self.network.now);
+        let config = Arc::clone(&self.client_config);
+        let now = self.network.now;
         let is_newest = self.world.version == ProtocolVersion::DTLS1_3;
         if let Side::Endpoint(client) = self.network.host(self.client) {
             self.asked = Some(client.endpoint.connect(&config, localhost(), server, now).unwrap());
@@ -330,7 +332,8 @@ impl<'w> Journey<'w> {
         if self.world.driver == Driver::Caller
             && let Some(first) = self.homes.iter().position(Home::works)
         {
-            let (local, now) = (Local(first as u32), self.network.now);
+            let local = Local(first as u32);
+            let now = self.network.now;
             self.with_client(|client| {
                 if client.path().local != local {
                     client.set_local(local);
@@ -365,10 +368,12 @@ impl<'w> Journey<'w> {
     }
 
     fn check_counts(&mut self) {
-        let (most, ports) = (1 + self.guests.len(), usize::from(self.world.ports));
+        let most = 1 + self.guests.len();
+        let ports = usize::from(self.world.ports);
         assert!(self.guests.len() <= 2, "{} other associations", self.guests.len());
         let endpoint = self.endpoint();
-        let (associations, used) = (endpoint.len(), endpoint.ports().used);
+        let associations = endpoint.len();
+        let used = endpoint.ports().used;
         assert!(associations <= most, "{associations} associations");
         assert!(used <= ports && used <= associations, "{used} of {ports} ports");
         let count = |connection: &mut DtlsConnection| {
@@ -495,7 +500,8 @@ impl<'w> Journey<'w> {
     fn freeze_server(&mut self, random: &mut fastrand::Rng) -> String {
         self.receive();
         self.dismiss();
-        let (now, served) = (self.network.now, self.served.unwrap());
+        let now = self.network.now;
+        let served = self.served.unwrap();
         let frozen = self.endpoint().freeze(now, served).unwrap().map(|bytes| bytes.to_vec());
         let bytes = match self.frozen(frozen) {
             Ok(bytes) => bytes,
@@ -551,7 +557,8 @@ impl<'w> Journey<'w> {
         let links = self.world.links(random, &always);
         self.network.attach(host, ip(40 + self.guest_hosts.len() as u8, 1), nat, links);
         let server = SocketAddr::new(self.of_server.1, PORT);
-        let (config, now) = (Arc::clone(&self.client_config), self.network.now);
+        let config = Arc::clone(&self.client_config);
+        let now = self.network.now;
         let Side::Endpoint(guest) = self.network.host(host) else { panic!("not an endpoint") };
         let id = guest.endpoint.connect(&config, localhost(), server, now).unwrap();
         for _ in 0..ATTEMPTS {
@@ -577,16 +584,17 @@ impl<'w> Journey<'w> {
 
     /// New keys or connection IDs.
     fn renew(&mut self, random: &mut fastrand::Rng) -> String {
-        let renew = |connection: &mut DtlsConnection, has_new_id: bool| match has_new_id {
-            true => connection.replace_connection_id(),
-            false => connection.update_keys(true),
+        let renew = |connection: &mut DtlsConnection, has_new_id: bool| {
+            if has_new_id { connection.replace_connection_id() } else { connection.update_keys(true) }
         };
-        let (of_client, has_new_id) = (random.bool(), random.bool());
+        let of_client = random.bool();
+        let has_new_id = random.bool();
         // A new ID of the server ends the IDs of the client's other interfaces.
         let has_new_id = has_new_id && (of_client || self.world.driver != Driver::Unlinkable);
-        let renewed = match of_client {
-            true => self.with_client(|client| renew(client, has_new_id)),
-            false => self.with_served(|served| renew(served, has_new_id)),
+        let renewed = if of_client {
+            self.with_client(|client| renew(client, has_new_id))
+        } else {
+            self.with_served(|served| renew(served, has_new_id))
         };
         format!("renewed: {renewed:?}, the client {of_client}, an ID {has_new_id}")
     }

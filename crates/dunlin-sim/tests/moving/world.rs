@@ -171,10 +171,10 @@ impl World {
 
     pub(crate) fn links(&self, random: &mut fastrand::Rng, carries: &Arc<AtomicBool>) -> [Box<dyn Link>; 2] {
         [(); 2].map(|()| {
-            let (carries, mut link) = (Arc::clone(carries), Impaired::new(self.conditions, random.u64(..)));
-            let link = move |at: Duration, datagram: Vec<u8>| match carries.load(Ordering::Relaxed) {
-                true => link.carry(at, datagram),
-                false => Vec::new(),
+            let carries = Arc::clone(carries);
+            let mut link = Impaired::new(self.conditions, random.u64(..));
+            let link = move |at: Duration, datagram: Vec<u8>| {
+                if carries.load(Ordering::Relaxed) { link.carry(at, datagram) } else { Vec::new() }
             };
             Box::new(link) as Box<dyn Link>
         })

@@ -75,17 +75,18 @@ fn copies_end_on_a_path_from_which_none_comes() {
         let copy =
             homes.network.sent.iter().rfind(|sent| sent.from.ip() == ip(8, 1)).unwrap().datagram.clone();
         homes.cut(1);
-        match is_silent {
-            false => (0..33).for_each(|byte| {
-                homes.send([byte]);
-                homes.wait(DELAY * 2);
-            }),
-            true => (0..3).for_each(|_| {
+        if is_silent {
+            (0..3).for_each(|_| {
                 homes.wait(Duration::from_secs(41));
                 // Somebody repeats an old copy, which does not keep the path alive, but gets a challenge.
                 let now = homes.network.now;
                 homes.server().receive(now, to, &copy).unwrap();
-            }),
+            })
+        } else {
+            (0..33).for_each(|byte| {
+                homes.send([byte]);
+                homes.wait(DELAY * 2);
+            })
         }
         assert_eq!(homes.copies(), []);
     }
@@ -120,7 +121,8 @@ fn repeated_records_from_elsewhere_get_at_most_three_times_their_bytes() {
         let records: Vec<_> = homes.network.sent[since..].iter().filter(from_client).cloned().collect();
         assert!(records.len() >= 40);
         let now = homes.network.now;
-        let (mut sent, mut challenged) = (0, BTreeSet::new());
+        let mut sent = 0;
+        let mut challenged = BTreeSet::new();
         for host in 1..=10 {
             let elsewhere = SocketAddr::new(ip(66, host), PORT);
             let mut gets = 0;

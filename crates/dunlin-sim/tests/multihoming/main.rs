@@ -339,9 +339,10 @@ fn what_waits_for_transmission_links_no_paths() {
         let mut homes = Homes::new(ProtocolVersion::DTLS1_3, Multihoming::unlinkable());
         homes.exchange();
         homes.send([1, 2]);
-        match is_gone {
-            true => homes.down(0),
-            false => homes.up(0, ip(7, 9)),
+        if is_gone {
+            homes.down(0)
+        } else {
+            homes.up(0, ip(7, 9))
         }
         homes.settle();
         assert!(homes.received().is_empty());

@@ -42,7 +42,8 @@ fn other_suite(hello: &mut [u8]) {
 
 /// Lets a datagram arrive at the client from a port of the server's address. Returns its length.
 fn forge(world: &mut World, client: Client, port: u16, datagram: &[u8]) -> usize {
-    let (now, peer) = (world.network.now, SocketAddr::new(SERVER.ip(), port));
+    let now = world.network.now;
+    let peer = SocketAddr::new(SERVER.ip(), port);
     world.network.host(client.host).endpoint.receive(now, peer, datagram);
     datagram.len()
 }
@@ -157,7 +158,8 @@ fn failed_attempts_with_one_port_leave_keys_for_the_server() {
     let rogue = profile(&awslc(), Side::Server, KeyType::Ed25519).build().unwrap();
     let rogue = Arc::new(ServerConfig::new(rogue).unwrap().with_cookies(false));
     for _ in 0..20 {
-        let (now, address) = (world.network.now, SocketAddr::new(ip(7, 1), CLIENT_PORT));
+        let now = world.network.now;
+        let address = SocketAddr::new(ip(7, 1), CLIENT_PORT);
         let mut rogue = DtlsConnection::server(&rogue, address, now);
         rogue.receive(now, address, &hello).unwrap();
         while let Some(sent) = rogue.poll_transmit(now) {
@@ -255,7 +257,8 @@ fn in_fragments(record: &[u8], len: usize) -> Vec<u8> {
     let body = &record[25..];
     let fragment = |number: u8, offset: usize, part: &[u8]| {
         let length = ((12 + part.len()) as u16).to_be_bytes();
-        let (offset, len) = ((offset as u32).to_be_bytes(), (part.len() as u32).to_be_bytes());
+        let offset = (offset as u32).to_be_bytes();
+        let len = (part.len() as u32).to_be_bytes();
         let numbers = [&[0; 5][..], &[0x40 + number], &length].concat();
         [&record[..3], &numbers, &record[13..19], &offset[1..], &len[1..], part].concat()
     };
@@ -359,7 +362,8 @@ fn a_client_ignores_demands_for_cookies_from_other_ports() {
         world.pass(3);
         let demand =
             world.network.sent.iter().find(|sent| sent.host == world.server).unwrap().datagram.clone();
-        let (now, peer) = (world.network.now, SocketAddr::new(SERVER.ip(), 7001));
+        let now = world.network.now;
+        let peer = SocketAddr::new(SERVER.ip(), 7001);
         let endpoint = &mut world.network.host(host).endpoint;
         endpoint.receive(now, peer, &demand);
         assert_eq!((endpoint.poll_transmit(now), endpoint.discarded().unknown), (None, 1), "{version}");

@@ -101,7 +101,8 @@ impl World {
         let endpoint = Endpoint::new(EndpointLimits::default());
         let host = self.network.add(Pooled::new(endpoint, CLIENT_PORT, None).unwrap());
         let interface = self.network.attach(host, ip(7, number), self.nat, links);
-        let (config, now) = (Arc::new(configs.client.clone()), self.network.now);
+        let config = Arc::new(configs.client.clone());
+        let now = self.network.now;
         let id = self.network.host(host).endpoint.connect(&config, localhost(), SERVER, now).unwrap();
         Client { host, interface, id }
     }
@@ -381,9 +382,8 @@ fn a_client_that_has_returned_follows_the_server_after_all() {
             let mut world = World::new(&configs, None, 1);
             let is_silent = Arc::new(AtomicBool::new(false));
             let silenced = Arc::clone(&is_silent);
-            let back = move |_: Duration, datagram: Vec<u8>| match silenced.load(Ordering::Relaxed) {
-                true => Vec::new(),
-                false => vec![(DELAY, datagram)],
+            let back = move |_: Duration, datagram: Vec<u8>| {
+                if silenced.load(Ordering::Relaxed) { Vec::new() } else { vec![(DELAY, datagram)] }
             };
             let client = world.begin_over(&configs, 1, [Box::new(Delay(DELAY)), Box::new(back)]);
             while world.port(client) != POOL {
@@ -579,7 +579,8 @@ fn a_forwarded_record_moves_the_server_until_the_next_one() {
                 endpoint.update(client.id, |connection| connection.send(b"data")).unwrap().unwrap();
                 endpoint.poll_transmit(now).unwrap().datagram
             };
-            let (old, new) = (send(&mut world), send(&mut world));
+            let old = send(&mut world);
+            let new = send(&mut world);
             let now = world.network.now;
             let truth = SocketAddr::new(ip(7, 1), CLIENT_PORT);
             let forwarder = SocketAddr::new(ip(9, 9), 9);
@@ -654,7 +655,8 @@ fn a_client_that_follows_its_server_still_serves_others() {
         let (mut world, client) = before_the_hello(&configs);
         let hello = world.network.sent.iter().find(|sent| sent.host == client.host).unwrap().datagram.clone();
         let config = Arc::new(configs.server.clone());
-        let (now, peer) = (world.network.now, SocketAddr::new(SERVER.ip(), 7001));
+        let now = world.network.now;
+        let peer = SocketAddr::new(SERVER.ip(), 7001);
         let endpoint = &mut world.network.host(client.host).endpoint;
         endpoint.set_server(Some(config));
         endpoint.receive(now, peer, &hello);

@@ -49,9 +49,8 @@ fn returned(configs: &Configs, kind: Option<NatKind>) -> (World, Client, Arc<Ato
     let mut world = World::new(configs, kind, 1);
     let is_silent = Arc::new(AtomicBool::new(false));
     let silenced = Arc::clone(&is_silent);
-    let back = move |_: Duration, datagram: Vec<u8>| match silenced.load(Ordering::Relaxed) {
-        true => Vec::new(),
-        false => vec![(DELAY, datagram)],
+    let back = move |_: Duration, datagram: Vec<u8>| {
+        if silenced.load(Ordering::Relaxed) { Vec::new() } else { vec![(DELAY, datagram)] }
     };
     let client = world.begin_over(configs, 1, [Box::new(Delay(DELAY)), Box::new(back)]);
     while world.port(client) != POOL {
@@ -85,7 +84,8 @@ fn a_client_that_an_attacker_has_separated_from_its_server_finds_it_again() {
                         world.pass(1);
                     }
                     let mut to_port = world.network.sent.iter().filter(|sent| sent.to.port() == POOL);
-                    let (record, now) = (to_port.nth(n).unwrap().datagram.clone(), world.network.now);
+                    let record = to_port.nth(n).unwrap().datagram.clone();
+                    let now = world.network.now;
                     world.server().receive(now, forger, &record);
                     assert_eq!(path_at_server(&mut world), forger, "{what}");
                 }
@@ -190,9 +190,8 @@ fn a_copy_from_the_port_does_not_bring_the_client_there() {
             let mut world = World::new(&configs, None, 1);
             let is_cut = Arc::new(AtomicBool::new(false));
             let cut = Arc::clone(&is_cut);
-            let there = move |_: Duration, datagram: Vec<u8>| match cut.load(Ordering::Relaxed) {
-                true => Vec::new(),
-                false => vec![(DELAY, datagram)],
+            let there = move |_: Duration, datagram: Vec<u8>| {
+                if cut.load(Ordering::Relaxed) { Vec::new() } else { vec![(DELAY, datagram)] }
             };
             let client = world.begin_over(&configs, 1, [Box::new(there), Box::new(Delay(DELAY))]);
             while world.port(client) != POOL {

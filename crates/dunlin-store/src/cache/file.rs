@@ -138,8 +138,11 @@ impl FileRecords {
         capacity: usize,
         report: Report,
     ) -> Result<Self, CacheFault> {
-        let (sha256, seen, pause) = (provider.sha256, Mutex::default(), Pause::default());
-        let (capacity, reporter) = (capacity.max(1), Reporter::new(report));
+        let sha256 = provider.sha256;
+        let seen = Mutex::default();
+        let pause = Pause::default();
+        let capacity = capacity.max(1);
+        let reporter = Reporter::new(report);
         let path = behind_links(path);
         let store = Self { path, side, sha256, capacity, seen, pause, reporter };
         store.read().map_err(|error| store.unusable(&error))?;
@@ -237,9 +240,10 @@ impl FileRecords {
         let mut bytes = Vec::new();
         let stamp = stamp(&file.metadata()?);
         file.take(MAX_FILE_LEN + 1).read_to_end(&mut bytes)?;
-        match is_ours(&bytes) {
-            true => Ok(Some((bytes, stamp))),
-            false => Err(io::Error::new(ErrorKind::InvalidData, NO_STORE)),
+        if is_ours(&bytes) {
+            Ok(Some((bytes, stamp)))
+        } else {
+            Err(io::Error::new(ErrorKind::InvalidData, NO_STORE))
         }
     }
 

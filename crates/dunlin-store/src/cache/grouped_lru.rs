@@ -104,7 +104,8 @@ impl<G: Clone + Ord + Hash, K: Clone + Eq + Hash, V> GroupedLru<G, K, V> {
     /// Removes the oldest entry of the largest group.
     pub(super) fn evict(&mut self) -> Option<(K, V)> {
         let (group, key, _) = self.oldest()?;
-        let (group, key) = (group.clone(), key.clone());
+        let group = group.clone();
+        let key = key.clone();
         let value = self.remove(&group, &key)?;
         Some((key, value))
     }

@@ -191,7 +191,8 @@ impl Clients {
         }
         let head = Head { tickets, neighbours: Ends::NONE, common: [0; 2] };
         let Some(at) = self.entries.insert(common, own, head, max_slots) else { return };
-        let (entries, hasher) = (&self.entries, &self.hasher);
+        let entries = &self.entries;
+        let hasher = &self.hasher;
         let rehash = |at: &Handle| hasher.hash_one(entries.client(*at));
         self.by_client.insert_unique(rehash(&at), at, rehash);
         self.index(at);
@@ -251,7 +252,8 @@ impl Clients {
 
     /// Enters the tickets of a client into the index.
     fn index(&mut self, at: Handle) {
-        let (entries, hasher) = (&self.entries, &self.hasher);
+        let entries = &self.entries;
+        let hasher = &self.hasher;
         let Some(tickets) = entries.slab.head(at).map(|head| head.tickets) else { return };
         let count = if tickets[0] == tickets[1] { 1 } else { 2 };
         for (ticket, which) in tickets.iter().zip(0..).take(count) {

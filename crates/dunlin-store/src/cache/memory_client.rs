@@ -87,7 +87,8 @@ impl Commons {
             }
         };
         self.in_use += size;
-        let (all, hasher) = (&self.all, &self.hasher);
+        let all = &self.all;
+        let hasher = &self.hasher;
         let rehash = |number: &u16| hasher.hash_one(all.get(usize::from(*number)).map(Common::parts));
         self.numbers.insert_unique(hash, number, rehash);
         Some(number)
@@ -238,7 +239,8 @@ impl Servers {
     }
 
     fn enter_single(&mut self, at: Handle) {
-        let (slab, hasher) = (&self.slab, &self.hasher);
+        let slab = &self.slab;
+        let hasher = &self.hasher;
         let name = |at: Handle| slab.bytes(at).and_then(split_name).map(|(name, _)| name);
         let hash = |at: &Handle| hasher.hash_one(name(*at));
         self.single.insert_unique(hash(&at), at, hash);

@@ -172,7 +172,8 @@ impl CacheStore {
         provider: &Arc<CryptoProvider>,
         report: Report,
     ) -> Result<(Arc<dyn Records>, Sealer), OpenError> {
-        let (path, key_file) = (self.path(), self.key_file()?);
+        let path = self.path();
+        let key_file = self.key_file()?;
         if path.is_some_and(|store| are_same(store, &key_file)) {
             return Err(OpenError::KeyIsStore(key_file));
         }

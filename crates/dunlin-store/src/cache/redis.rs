@@ -105,7 +105,8 @@ impl RedisRecords {
         let ask = |mut connection: RedisConnection| {
             connection.begin(until);
             let answer = ask(&mut connection);
-            let (is_open, mut idle) = (connection.is_open(), self.idle());
+            let is_open = connection.is_open();
+            let mut idle = self.idle();
             if is_open && idle.len() < MAX_IDLE {
                 idle.push(connection);
             }

@@ -154,7 +154,8 @@ impl ConnectionLike for RedisConnection {
         self.send(commands)?;
         // Read all answers, so that the next question gets its own. The first refusal is the cause of the
         // others.
-        let (mut values, mut refused) = (Vec::new(), None);
+        let mut values = Vec::new();
+        let mut refused = None;
         for index in 0..offset + count {
             match self.receive()? {
                 Value::ServerError(error) if index < offset => drop(refused.get_or_insert(error)),

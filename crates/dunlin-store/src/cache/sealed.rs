@@ -120,7 +120,8 @@ impl Sealer {
         let aead = aead.ok_or_else(|| Misuse::Config("no AEAD to seal the handshake cache with".into()))?;
         let root = provider.sha256.hmac(&key[..]);
         let subkey = |label: &[u8]| provider.sha256.hmac(root.sign(&[label]).as_ref());
-        let (seal, name) = (subkey(SEAL_LABEL), subkey(NAME_LABEL));
+        let seal = subkey(SEAL_LABEL);
+        let name = subkey(NAME_LABEL);
         let mut id = KeyId::default();
         id.iter_mut().zip(name.sign(&[b"id"]).as_ref()).for_each(|(to, from)| *to = *from);
         Ok(Self { provider, aead, seal, name, id })
@@ -161,7 +162,8 @@ impl Sealer {
         let aad = additional_data(kind, index, settings);
         let mut nonce = [0; NONCE_LEN];
         self.provider.random.fill(&mut nonce)?;
-        let (mut ciphertext, mut tag) = (plaintext.to_vec(), [0; MAX_TAG_LEN]);
+        let mut ciphertext = plaintext.to_vec();
+        let mut tag = [0; MAX_TAG_LEN];
         self.aead.key(self.key(&aad).as_ref())?.seal(&nonce, &aad, &mut ciphertext, &mut tag)?;
         let bytes = [&settings[..], &nonce, &ciphertext, &tag].concat();
         Ok(Record { name: self.name(kind, index), bytes })

@@ -59,14 +59,16 @@ impl fmt::Display for CacheFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Damaged { store, aside, why } => {
-                let (store, aside) = (store.display(), aside.display());
+                let store = store.display();
+                let aside = aside.display();
                 write!(f, "{store}: damaged ({why}); set aside as {aside}, the cache starts empty")
             }
             Self::Unusable { store, why } => write!(f, "{store}: {why}"),
             Self::Usable { store } => write!(f, "{store}: the store works again"),
             Self::NewKey { file } => write!(f, "{}: created a new key for the store", file.display()),
             Self::OtherSide { store, of } => {
-                let (store, side) = (store.display(), side_name(*of));
+                let store = store.display();
+                let side = side_name(*of);
                 write!(f, "{store}: the store belongs to a {side}: give each side a file of its own")
             }
             Self::OtherKey { store } => {

@@ -204,7 +204,8 @@ impl FrozenFile {
         }
         let id = pieces.end(thawed.len())?;
         if let (Some(Err(error)), false) = (thawed.first(), thawed.iter().any(Result::is_ok)) {
-            let (file, why) = (self.path.clone(), error.to_string());
+            let file = self.path.clone();
+            let why = error.to_string();
             return Err(FrozenError::NoneThawed { file, associations: thawed.len(), why });
         }
         if !ids.take(&id)? {
@@ -250,7 +251,10 @@ struct Pieces<'a> {
 impl<'a> Pieces<'a> {
     /// Reads the beginning.
     fn begin(of: &'a FrozenFile, mut file: BufReader<File>) -> Result<Self, FrozenError> {
-        let (mut magic, mut version, mut id, mut tag) = ([0; 7], [0], [0; 16], [0; MAX_TAG_LEN]);
+        let mut magic = [0; 7];
+        let mut version = [0];
+        let mut id = [0; 16];
+        let mut tag = [0; MAX_TAG_LEN];
         let mut read = |bytes: &mut [u8]| file.read_exact(bytes).map_err(|error| of.fails(&error));
         read(&mut magic)?;
         if magic != *MAGIC {
@@ -310,10 +314,7 @@ impl<'a> Pieces<'a> {
     /// Checks that this was the end, after so many associations, and returns the ID.
     fn end(mut self, thawed: usize) -> Result<FileId, FrozenError> {
         let more = self.file.read(&mut [0]).map_err(|error| self.of.fails(&error))?;
-        match more == 0 && self.associations == Some(thawed as u64) {
-            true => Ok(self.id),
-            false => Err(self.damaged()),
-        }
+        if more == 0 && self.associations == Some(thawed as u64) { Ok(self.id) } else { Err(self.damaged()) }
     }
 }
 
@@ -398,9 +399,10 @@ impl FrozenWriter<'_> {
 
     /// Checks that no piece is missing.
     fn check(&self) -> Result<(), FrozenError> {
-        match self.has_failed {
-            true => Err(unwritable(&self.path, &io::Error::other("a part of it was not written"))),
-            false => Ok(()),
+        if self.has_failed {
+            Err(unwritable(&self.path, &io::Error::other("a part of it was not written")))
+        } else {
+            Ok(())
         }
     }
 

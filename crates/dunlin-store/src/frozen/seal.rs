@@ -70,7 +70,8 @@ impl PieceSealer {
 
     /// Seals a piece in place, and returns its tag.
     pub(super) fn seal(&mut self, kind: Kind, data: &mut [u8]) -> Result<[u8; MAX_TAG_LEN], CryptoError> {
-        let (nonce, mut tag) = (self.nonce(kind), [0; MAX_TAG_LEN]);
+        let nonce = self.nonce(kind);
+        let mut tag = [0; MAX_TAG_LEN];
         self.key.seal(&nonce, &[], data, &mut tag)?;
         Ok(tag)
     }

@@ -60,10 +60,7 @@ impl Format {
             code.trim_ascii() == b"[[psk]]"
         };
         let lines = plain_lines(content).unwrap_or_default();
-        match lines.split(|byte| *byte == b'\n').any(begins_key) {
-            true => Self::Toml,
-            false => Self::Psktool,
-        }
+        if lines.split(|byte| *byte == b'\n').any(begins_key) { Self::Toml } else { Self::Psktool }
     }
 }
 
@@ -259,8 +256,9 @@ fn read(path: &Path) -> io::Result<Zeroizing<Vec<u8>>> {
     // Reserve room for everything: a vector that grows leaves copies of secrets behind.
     let mut content = Zeroizing::new(Vec::with_capacity(expected + 1));
     file.take(MAX_FILE + 1).read_to_end(&mut content)?;
-    match content.len() as u64 > MAX_FILE {
-        true => Err(io::Error::new(io::ErrorKind::FileTooLarge, "larger than 64 MiB")),
-        false => Ok(content),
+    if content.len() as u64 > MAX_FILE {
+        Err(io::Error::new(io::ErrorKind::FileTooLarge, "larger than 64 MiB"))
+    } else {
+        Ok(content)
     }
 }

@@ -122,9 +122,10 @@ pub fn revoke(
     revoked: &Revoked,
 ) -> Result<Vec<Identity>, PskError> {
     let unknown = || PskFault::Unknown(who.to_owned());
-    let found = match only_identity {
-        true => vec![records.get(&Identity::parse(who.as_bytes())?)?.ok_or_else(unknown)?],
-        false => keys_of(records, who)?,
+    let found = if only_identity {
+        vec![records.get(&Identity::parse(who.as_bytes())?)?.ok_or_else(unknown)?]
+    } else {
+        keys_of(records, who)?
     };
     let mut done = vec![];
     for mut record in found.into_iter().filter(|r| r.revoked.is_none()) {
@@ -132,10 +133,7 @@ pub fn revoke(
         done.push(record.identity.clone());
         records.put(record)?;
     }
-    match done.is_empty() {
-        true => Err(PskFault::AlreadyRevoked(who.to_owned()).into()),
-        false => Ok(done),
-    }
+    if done.is_empty() { Err(PskFault::AlreadyRevoked(who.to_owned()).into()) } else { Ok(done) }
 }
 
 #[cfg(test)]

@@ -231,9 +231,10 @@ impl PskRecord {
                 return Err(PskFault::Text(what));
             }
         }
-        match self.import.as_ref().is_some_and(|context| context.len() > MAX_IDENTITY_LEN) {
-            true => Err(PskFault::Text("import_context")),
-            false => Ok(()),
+        if self.import.as_ref().is_some_and(|context| context.len() > MAX_IDENTITY_LEN) {
+            Err(PskFault::Text("import_context"))
+        } else {
+            Ok(())
         }
     }
 

@@ -127,9 +127,11 @@ pub fn parse(file: &[u8], directory: &Path) -> Result<(PskSet, Vec<PathBuf>), Ps
         let bytes = bytes.map_err(|fault| PskError { line: Some(at), fault })?;
         set.set_identity_hint(Some(bytes.as_bytes().to_vec()))?;
     }
-    let (mut seen, mut key_files) = (HashMap::new(), vec![]);
+    let mut seen = HashMap::new();
+    let mut key_files = vec![];
     for raw in raw.psk {
-        let (table, raw) = (raw.span().start, raw.into_inner());
+        let table = raw.span().start;
+        let raw = raw.into_inner();
         let at = |start: usize| move |fault| PskError { line: Some(line_of(file, start)), fault };
         let identity_at = raw.identity.span().start;
         let record =
@@ -263,7 +265,8 @@ pub fn render(before: &str, directory: &Path, set: &PskSet) -> Result<Zeroizing<
     tables.retain(|table| identity(table).is_some_and(|id| set.record(id.as_bytes()).is_some()));
     for table in tables.iter_mut() {
         let Some(id) = identity(table) else { continue };
-        let (was, is) = (old.record(id.as_bytes()), set.record(id.as_bytes()));
+        let was = old.record(id.as_bytes());
+        let is = set.record(id.as_bytes());
         if let Some(is) = is.filter(|_| was != is) {
             write_fields(table, is, was.is_none_or(|was| !was.has_key_of(is)))?;
         }

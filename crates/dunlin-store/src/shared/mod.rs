@@ -74,7 +74,8 @@ impl Sealed {
 
     fn seal(&self, content: &[u8]) -> Result<Vec<u8>, CryptoError> {
         let mut content = Zeroizing::new(content.to_vec());
-        let (mut nonce, mut tag) = ([0; NONCE_LEN], [0; MAX_TAG_LEN]);
+        let mut nonce = [0; NONCE_LEN];
+        let mut tag = [0; MAX_TAG_LEN];
         self.provider.random.fill(&mut nonce)?;
         self.seal.seal(&nonce, self.record.as_bytes(), &mut content, &mut tag)?;
         Ok([&nonce[..], &content, &tag].concat())

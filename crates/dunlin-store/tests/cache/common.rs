@@ -314,7 +314,8 @@ pub(crate) fn shows_no_ticket_twice_after_a_failed_write<R: Records + 'static>(
     let store = Arc::new(store);
     let cache = Arc::new(SealedClientCache::new(Arc::clone(&store), sealer(1)));
     let servers = Arc::new(Noted::new(Arc::new(MemoryServerCache::new(8))));
-    let (client, server) = (client(pki, cache), server(pki, servers.clone()));
+    let client = client(pki, cache);
+    let server = server(pki, servers.clone());
     assert_eq!(connect(&client, &server), [false; 2]);
     fails(true);
     assert_eq!(connect(&client, &server), [true; 2]);
@@ -339,7 +340,8 @@ pub(crate) fn a_writer_without_the_key_forges_no_peer<R: Records + 'static>(stor
     let cache = Arc::new(Noted::new(Arc::new(SealedServerCache::new(Arc::clone(&store), sealer(1)))));
     let one = client(pki, Arc::new(SealedClientCache::new(Arc::clone(&store), sealer(1))));
     let two = client(other, Arc::new(MemoryClientCache::default()));
-    let (server_one, server_two) = (server(pki, cache.clone()), server(other, cache.clone()));
+    let server_one = server(pki, cache.clone());
+    let server_two = server(other, cache.clone());
     // Two clients with two tickets each: one of their own, and one of another endpoint.
     let elsewhere = |pki| client(pki, Arc::new(MemoryClientCache::default()));
     for (one, two) in [(&one, &two), (&elsewhere(pki), &elsewhere(other))] {

@@ -154,7 +154,8 @@ fn concurrent_writers_lose_no_entries() {
 #[test]
 fn readers_see_changes_of_other_processes() {
     let (_directory, path) = place();
-    let (reader, writer) = (open(&path), open(&path));
+    let reader = open(&path);
+    let writer = open(&path);
     for number in 0..6 {
         let (owner, record) = common::owner(1, number);
         assert_eq!(reader.get(&owner.name), None);
@@ -213,9 +214,8 @@ fn shows_no_ticket_twice_after_a_failed_write() {
     let (_directory, path) = place();
     let store = FileRecords::open(&path, Side::Server, &awslc(), 8, Faults::default().report()).unwrap();
     let new = path.with_extension("new");
-    common::shows_no_ticket_twice_after_a_failed_write(store, |fails| match fails {
-        true => fs::create_dir(&new).unwrap(),
-        false => fs::remove_dir(&new).unwrap(),
+    common::shows_no_ticket_twice_after_a_failed_write(store, |fails| {
+        if fails { fs::create_dir(&new).unwrap() } else { fs::remove_dir(&new).unwrap() }
     });
 }
 

@@ -87,7 +87,8 @@ fn a_file_is_thawed_once(ids: &dyn FrozenIds, others: &dyn FrozenIds) {
 fn a_file_is_thawed_once_with_ids_in_a_directory() {
     a_file_is_thawed_once(&Place::new().ids(), &Place::new().ids());
     let place = Place::new();
-    let (ids, others) = (place.ids(), Place::new());
+    let ids = place.ids();
+    let others = Place::new();
     a_file_is_thawed_once(&ids, &others.ids());
 }
 
@@ -109,7 +110,8 @@ fn a_file_is_thawed_once_with_ids_in_redis() {
     use crate::redis::Redis;
     use dunlin_store::frozen::RedisIds;
     use std::time::Duration;
-    let (mut redis, other) = (Redis::new(), Redis::new());
+    let mut redis = Redis::new();
+    let other = Redis::new();
     let open = |redis: &Redis| RedisIds::open(&redis.url(), Duration::from_secs(20)).unwrap();
     let ids = open(&redis);
     a_file_is_thawed_once(&ids, &open(&other));
@@ -124,7 +126,8 @@ fn a_file_is_thawed_once_with_ids_in_redis() {
 #[test]
 fn a_cut_or_changed_file_thaws_nothing() {
     let place = Place::new();
-    let (file, ids) = (file(&place.path, KEY), place.ids());
+    let file = file(&place.path, KEY);
+    let ids = place.ids();
     let associations = [b"one".to_vec(), b"two".to_vec()];
     freeze(&file, &ids, &associations);
     let whole = fs::read(&place.path).unwrap();
@@ -156,10 +159,12 @@ fn a_cut_or_changed_file_thaws_nothing() {
 #[test]
 fn pieces_that_are_swapped_or_missing_thaw_nothing() {
     let place = Place::new();
-    let (file, ids) = (file(&place.path, KEY), place.ids());
+    let file = file(&place.path, KEY);
+    let ids = place.ids();
     freeze(&file, &ids, &[vec![1; MAX_ASSOCIATION], vec![2; MAX_ASSOCIATION]]);
     let whole = fs::read(&place.path).unwrap();
-    let (begin, piece) = (7 + 1 + 16 + 16, 1 + 4 + 4 + MAX_ASSOCIATION + 16);
+    let begin = 7 + 1 + 16 + 16;
+    let piece = 1 + 4 + 4 + MAX_ASSOCIATION + 16;
     let (head, rest) = whole.split_at(begin);
     let (first, rest) = rest.split_at(piece);
     let (second, end) = rest.split_at(piece);
@@ -189,7 +194,8 @@ impl FrozenIds for NoAnswer {
 #[test]
 fn nothing_is_thawed_or_frozen_without_the_store() {
     let place = Place::new();
-    let (file, ids) = (file(&place.path, KEY), place.ids());
+    let file = file(&place.path, KEY);
+    let ids = place.ids();
     freeze(&file, &ids, &associations());
     // Counts the connections that the caller would have.
     struct Connection<'a>(&'a AtomicUsize);
@@ -214,7 +220,8 @@ fn nothing_is_thawed_or_frozen_without_the_store() {
 #[test]
 fn a_new_file_replaces_no_file_that_was_not_thawed() {
     let place = Place::new();
-    let (file, ids) = (file(&place.path, KEY), place.ids());
+    let file = file(&place.path, KEY);
+    let ids = place.ids();
     freeze(&file, &ids, &[b"another process".to_vec()]);
     // One file was set aside before.
     let refused = |n: &str| place.directory.path().join(format!("server.frozen.refused{n}"));
@@ -233,7 +240,8 @@ fn a_new_file_replaces_no_file_that_was_not_thawed() {
 #[test]
 fn a_thaw_removes_no_file_that_another_process_has_written_meanwhile() {
     let place = Place::new();
-    let (file, ids) = (file(&place.path, KEY), place.ids());
+    let file = file(&place.path, KEY);
+    let ids = place.ids();
     freeze(&file, &ids, &[b"first".to_vec()]);
     let thawed = file.thaw(&ids, |_| {
         freeze_over(&file, &ids);
@@ -252,7 +260,8 @@ fn freeze_over(file: &FrozenFile, ids: &dyn FrozenIds) {
 #[test]
 fn a_file_stays_if_none_of_its_associations_thaws() {
     let place = Place::new();
-    let (file, ids) = (file(&place.path, KEY), place.ids());
+    let file = file(&place.path, KEY);
+    let ids = place.ids();
     freeze(&file, &ids, &[b"one".to_vec(), b"two".to_vec()]);
     let error = file.thaw(&ids, |_| Err::<(), _>("other settings")).unwrap_err();
     assert!(matches!(error, FrozenError::NoneThawed { associations: 2, .. }) && !error.is_final());
@@ -267,7 +276,8 @@ fn a_file_stays_if_none_of_its_associations_thaws() {
 #[test]
 fn a_file_stays_if_an_association_cannot_be_judged_now() {
     let place = Place::new();
-    let (file, ids) = (file(&place.path, KEY), place.ids());
+    let file = file(&place.path, KEY);
+    let ids = place.ids();
     freeze(&file, &ids, &[b"one".to_vec(), b"two".to_vec()]);
     let some = |bytes: &[u8]| if bytes == b"two" { Err("no answer") } else { Ok(()) };
     let error = file.thaw_unless(&ids, some, |error| *error == "no answer").unwrap_err();
@@ -279,7 +289,8 @@ fn a_file_stays_if_an_association_cannot_be_judged_now() {
 #[test]
 fn an_unfinished_file_leaves_nothing_behind() {
     let place = Place::new();
-    let (file, ids) = (file(&place.path, KEY), place.ids());
+    let file = file(&place.path, KEY);
+    let ids = place.ids();
     let mut writer = file.create(&ids).unwrap();
     let long = vec![0; MAX_ASSOCIATION + 1];
     assert!(matches!(writer.push(&long), Err(FrozenError::TooLong(len)) if len == long.len()));

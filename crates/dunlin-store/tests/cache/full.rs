@@ -42,7 +42,8 @@ fn fill(ballast: &Path) {
 }
 
 fn says_that_it_is_full<R: Records>(room: &Path, open: impl Fn(&Path, Report) -> Result<R, CacheFault>) {
-    let (path, ballast) = (room.join("cache"), room.join("ballast"));
+    let path = room.join("cache");
+    let ballast = room.join("ballast");
     let (owner, record) = common::owner(1, 7);
     let told = format!("{}: its file system is full: make room", path.display());
     let faults = Faults::default();

@@ -185,7 +185,8 @@ fn follows_no_link_of_another_user() {
     let (directory, path) = place();
     let link = directory.path().join("link");
     for (store, ending) in stores(&link).into_iter().zip(["file", "sqlite"]) {
-        let (link, target) = (link.with_extension(ending), path.with_extension(ending));
+        let link = link.with_extension(ending);
+        let target = path.with_extension(ending);
         symlink(&target, &link).unwrap();
         if lchown(&link, Some(65534), None).is_err() {
             // Another user's link looks like one that leads nowhere.

@@ -110,7 +110,8 @@ fn an_entry_that_cannot_be_stored_removes_the_previous_one() {
 
 #[test]
 fn a_writer_without_the_key_forges_no_peer() {
-    let (redis, foreign) = (Redis::new(), Redis::new());
+    let redis = Redis::new();
+    let foreign = Redis::new();
     common::a_writer_without_the_key_forges_no_peer(redis.records(), foreign.records());
 }
 
@@ -261,7 +262,8 @@ fn reports_any_answer_of_an_impostor() {
     let hangs_up = "127.0.0.1:PORT: the connection was closed without an answer, as a TLS port does: name a port without TLS";
     let more = "127.0.0.1:PORT: the answer is longer than a record can be";
     let late = "127.0.0.1:PORT: no answer in time";
-    let (at_once, slowly) = (Duration::ZERO, Duration::from_millis(10));
+    let at_once = Duration::ZERO;
+    let slowly = Duration::from_millis(10);
     let mut much = b"$2000000000\r\n".to_vec();
     much.resize(1 << 22, b'x');
     for (answer, pause, expected) in [

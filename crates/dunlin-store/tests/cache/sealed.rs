@@ -43,7 +43,9 @@ fn knows_both_of_two_simultaneous_connections() {
         let tickets = [0, 1].map(|which: u32| (u64::from(round) << 1 | u64::from(which)).to_be_bytes());
         thread::scope(|scope| {
             for ticket in tickets {
-                let (cache, start, peer) = (&cache, &start, peer.clone());
+                let cache = &cache;
+                let start = &start;
+                let peer = peer.clone();
                 scope.spawn(move || {
                     start.wait();
                     cache.put(ticket, peer, None);

@@ -38,8 +38,10 @@ fn opens(server: &SharedTickets, now: Now, ticket: &[u8]) -> bool {
 
 #[test]
 fn a_server_opens_tickets_of_another_one_until_their_key_expires() {
-    let (redis, directory) = (Redis::new(), TempDir::new().unwrap());
-    let (url, key) = (redis.url(), key(&directory, 1));
+    let redis = Redis::new();
+    let directory = TempDir::new().unwrap();
+    let url = redis.url();
+    let key = key(&directory, 1);
     let [one, two] = [(); 2].map(|()| server(&url, "web", &key));
     for server in [&one, &two] {
         server.refresh(at(0)).unwrap();
@@ -62,8 +64,10 @@ fn a_server_opens_tickets_of_another_one_until_their_key_expires() {
 
 #[test]
 fn a_server_without_the_key_file_or_with_a_forged_record_gets_no_keys() {
-    let (redis, directory) = (Redis::new(), TempDir::new().unwrap());
-    let (url, keys) = (redis.url(), [1, 2].map(|byte| key(&directory, byte)));
+    let redis = Redis::new();
+    let directory = TempDir::new().unwrap();
+    let url = redis.url();
+    let keys = [1, 2].map(|byte| key(&directory, byte));
     let one = server(&url, "web", &keys[0]);
     one.refresh(at(0)).unwrap();
     let ticket = one.seal(at(1), b"aad", b"session").unwrap();
@@ -92,8 +96,10 @@ fn a_server_without_the_key_file_or_with_a_forged_record_gets_no_keys() {
 
 #[test]
 fn a_server_without_redis_uses_the_known_keys_and_then_its_own() {
-    let (mut redis, directory) = (Redis::new(), TempDir::new().unwrap());
-    let (url, key) = (redis.url(), key(&directory, 1));
+    let mut redis = Redis::new();
+    let directory = TempDir::new().unwrap();
+    let url = redis.url();
+    let key = key(&directory, 1);
     let [one, two] = [(); 2].map(|()| server(&url, "web", &key));
     for server in [&one, &two] {
         server.refresh(at(0)).unwrap();
@@ -115,8 +121,10 @@ fn a_server_without_redis_uses_the_known_keys_and_then_its_own() {
 
 #[test]
 fn servers_get_each_others_messages_once_and_in_order() {
-    let (redis, directory) = (Redis::new(), TempDir::new().unwrap());
-    let (url, key_file) = (redis.url(), key(&directory, 1));
+    let redis = Redis::new();
+    let directory = TempDir::new().unwrap();
+    let url = redis.url();
+    let key_file = key(&directory, 1);
     let log = |name: &str, key: &Path| {
         SharedLog::open(&url, name, key, Arc::new(dunlin_awslc::provider())).unwrap()
     };

@@ -272,7 +272,8 @@ fn evicts_a_bounded_number_after_a_reduction() {
     many.execute(fill, []).unwrap();
     let owners = || many.query_row("SELECT owners FROM total", [], |row| row.get::<_, i64>(0)).unwrap();
     let store = open(&path);
-    let (mut number, mut before) = (0, owners());
+    let mut number = 0;
+    let mut before = owners();
     while before > 8 {
         let (owner, record) = common::owner(1, number);
         assert!(store.put(&owner, std::slice::from_ref(&record), &[]));

@@ -65,7 +65,8 @@ impl DtlsEndpoint {
     ) -> io::Result<Frozen> {
         self.handle.0.act_at_rest(|state| {
             state.is_frozen = true;
-            let (now, mut frozen) = (now(), Frozen::default());
+            let now = now();
+            let mut frozen = Frozen::default();
             let ids: Vec<_> = state.endpoint.associations().collect();
             for id in ids {
                 let Some(association) = state.endpoint.association(id) else { continue };
@@ -105,7 +106,8 @@ impl DtlsEndpoint {
         connections: impl IntoIterator<Item = DtlsConnection>,
     ) -> io::Result<Resumed> {
         let shared = Arc::new(Shared::new(socket, limits)?);
-        let (mut adopted, mut refused) = (Vec::new(), Vec::new());
+        let mut adopted = Vec::new();
+        let mut refused = Vec::new();
         for connection in connections {
             let peer = connection.peer_address();
             match adopt(&shared, connection) {

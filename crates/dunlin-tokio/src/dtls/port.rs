@@ -101,7 +101,9 @@ impl DtlsPort {
         let opened = Opened::new(address, sockets, node.len(), limits)?;
         let issuers = (0..opened.shared.len()).map(|own| issuer(node, own, random));
         let issuers = issuers.collect::<Result<Vec<_>, _>>().map_err(from_tls)?;
-        let (mut associations, mut refused, mut thawed) = (Vec::new(), Vec::new(), BTreeMap::new());
+        let mut associations = Vec::new();
+        let mut refused = Vec::new();
+        let mut thawed = BTreeMap::new();
         for mut connection in connections {
             let peer = connection.peer_address();
             let name = connection.connection_ids().next().map(|id| (id.len(), id.get(node.len()).copied()));
@@ -221,7 +223,9 @@ impl Opened {
 
     /// Starts the tasks.
     fn run(self, thawed: BTreeMap<SocketAddr, usize>) -> DtlsPort {
-        let (id_len, node_len, thawed) = (self.id_len(), self.node_len, Arc::new(thawed));
+        let id_len = self.id_len();
+        let node_len = self.node_len;
+        let thawed = Arc::new(thawed);
         for (own, shared) in self.shared.iter().enumerate() {
             shared.join(Port {
                 id_len,

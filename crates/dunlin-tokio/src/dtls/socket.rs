@@ -47,7 +47,8 @@ impl Socket {
     pub(super) fn new(socket: UdpSocket) -> io::Result<Self> {
         let batches = UdpSocketState::new(UdpSockRef::from(&socket))?;
         let local = socket.local_addr()?;
-        let (is_ipv6, is_wildcard) = (local.is_ipv6(), local.ip().is_unspecified());
+        let is_ipv6 = local.is_ipv6();
+        let is_wildcard = local.ip().is_unspecified();
         let socket = Self { socket, batches, is_ipv6, is_wildcard };
         socket.allow_fragments();
         Ok(socket)
@@ -224,7 +225,8 @@ impl Socket {
         let slices: Vec<_> = transmits.iter().map(|t| [io::IoSlice::new(&t.datagram)]).collect();
         let send = |control: &[ControlMessage<'_>], room: Option<Vec<u8>>| {
             let mut headers = MultiHeaders::preallocate(transmits.len(), room);
-            let (fd, flags) = (self.socket.as_raw_fd(), MsgFlags::empty());
+            let fd = self.socket.as_raw_fd();
+            let flags = MsgFlags::empty();
             let write = || Ok(sendmmsg(fd, &mut headers, &slices, &addresses, control, flags)?.count());
             self.socket.try_io(Interest::WRITABLE, write)
         };
@@ -321,7 +323,8 @@ mod tests {
     async fn says_which_address_was_asked_and_shows_ipv4_addresses_as_such() {
         let mut buffers = Buffers::new();
         for (listen, tells) in [("0.0.0.0:0", true), ("[::]:0", true), ("127.0.0.2:0", false)] {
-            let (socket, peer) = (socket(listen).await, peer().await);
+            let socket = socket(listen).await;
+            let peer = peer().await;
             let port = socket.local_addr().unwrap().port();
             peer.send_to(&[7], (loopback(2), port)).await.unwrap();
             let mut paths = vec![];
@@ -337,7 +340,8 @@ mod tests {
     #[tokio::test]
     async fn sends_batches_from_several_addresses() {
         for listen in ["0.0.0.0:0", "[::]:0"] {
-            let (socket, peers) = (socket(listen).await, [peer().await, peer().await]);
+            let socket = socket(listen).await;
+            let peers = [peer().await, peer().await];
             let of = |n: u8| {
                 (Some(loopback(2 + n / 3 % 3)).filter(|_| !n.is_multiple_of(7)), &peers[usize::from(n % 2)])
             };
@@ -355,7 +359,8 @@ mod tests {
     async fn the_system_fragments_long_datagrams_of_both_families() {
         for (listen, host) in [("0.0.0.0:0", "127.0.0.1:0"), ("[::]:0", "127.0.0.1:0"), ("[::]:0", "[::1]:0")]
         {
-            let (socket, peer) = (socket(listen).await, UdpSocket::bind(host).await.unwrap());
+            let socket = socket(listen).await;
+            let peer = UdpSocket::bind(host).await.unwrap();
             let from = peer.local_addr().unwrap().ip();
             for (source, several) in [(None, 1), (Some(from), 1), (Some(from), 2)] {
                 let mut one = transmit(source, &peer, 7);
@@ -375,7 +380,8 @@ mod tests {
     async fn the_system_chooses_once_an_address_is_gone() {
         let gone = Some(Ipv4Addr::new(192, 0, 2, 1).into());
         for listen in ["0.0.0.0:0", "[::]:0"] {
-            let (socket, peer) = (socket(listen).await, peer().await);
+            let socket = socket(listen).await;
+            let peer = peer().await;
             let sources = [gone, Some(loopback(2)), gone, gone, Some(loopback(3))];
             let transmits: Vec<_> = (0..5).zip(sources).map(|(n, from)| transmit(from, &peer, n)).collect();
             send(&socket, &transmits).await;

@@ -156,7 +156,8 @@ mod tests {
 
     #[test]
     fn a_blocked_socket_does_not_stop_the_others() {
-        let (mut unsent, mut sockets) = (Unsent::default(), Sockets::default());
+        let mut unsent = Unsent::default();
+        let mut sockets = Sockets::default();
         sockets.blocked.insert(Local(0));
         for byte in 0..20 {
             sockets.add(0, [byte]);
@@ -174,7 +175,8 @@ mod tests {
 
     #[test]
     fn senders_wait_for_a_blocked_socket_that_an_association_uses() {
-        let (mut unsent, mut sockets) = (Unsent::default(), Sockets::default());
+        let mut unsent = Unsent::default();
+        let mut sockets = Sockets::default();
         sockets.blocked.insert(Local(0));
         sockets.add(0, 0..200);
         assert!(!unsent.flush(&mut sockets));
@@ -192,7 +194,8 @@ mod tests {
     /// A port of a pool takes nothing. Its own datagrams are lost, and datagrams of other ports leave.
     #[test]
     fn what_waits_for_one_port_of_a_pool_stops_no_other_port() {
-        let (mut unsent, mut sockets) = (Unsent::default(), Sockets::default());
+        let mut unsent = Unsent::default();
+        let mut sockets = Sockets::default();
         sockets.blocked.insert(Local(1));
         sockets.left.insert(Local(1));
         sockets.add(1, 0..200);
@@ -205,7 +208,8 @@ mod tests {
 
     #[test]
     fn an_error_loses_one_datagram() {
-        let (mut unsent, mut sockets) = (Unsent::default(), Sockets::default());
+        let mut unsent = Unsent::default();
+        let mut sockets = Sockets::default();
         sockets.refused.insert(Local(0));
         sockets.add(0, [1, 2]);
         sockets.add(1, [3]);

@@ -41,7 +41,8 @@ impl Relay {
 
     /// Begins to forward to this server. Returns the address for clients.
     pub(crate) fn begin(&self, server: SocketAddr) -> SocketAddr {
-        let (inner, plan) = (self.socket.try_clone().unwrap(), Arc::clone(&self.plan));
+        let inner = self.socket.try_clone().unwrap();
+        let plan = Arc::clone(&self.plan);
         let attacker = Arc::clone(&self.attacker);
         thread::spawn(move || {
             let mut outer: BTreeMap<SocketAddr, UdpSocket> = BTreeMap::new();

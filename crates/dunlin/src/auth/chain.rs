@@ -79,7 +79,8 @@ pub(super) struct Signed<'c> {
 impl<'c> Candidate<'c> {
     fn read(der: &'c [u8]) -> Option<Self> {
         let (issuer, subject) = names(der)?;
-        let (key, signed) = (key(der)?, Signed::read(der)?);
+        let key = key(der)?;
+        let signed = Signed::read(der)?;
         Some(Self { der, issuer, subject, key, signed })
     }
 
@@ -126,12 +127,14 @@ struct Known<'s> {
 
 impl SignatureVerificationAlgorithm for Known<'_> {
     fn verify_signature(&self, key: &[u8], message: &[u8], signature: &[u8]) -> Result<(), InvalidSignature> {
-        let (signature_id, key_id) = (self.signature_alg_id(), self.public_key_alg_id());
+        let signature_id = self.signature_alg_id();
+        let key_id = self.public_key_alg_id();
         let signed = Signed { message, algorithm: signature_id.as_ref(), signature };
         let is_this = |tried: &&Tried<'_>| tried.signed == signed && tried.key == (key_id.as_ref(), key);
-        match self.tried.iter().find(is_this).is_some_and(|tried| tried.is_valid) {
-            true => Ok(()),
-            false => Err(InvalidSignature),
+        if self.tried.iter().find(is_this).is_some_and(|tried| tried.is_valid) {
+            Ok(())
+        } else {
+            Err(InvalidSignature)
         }
     }
 
@@ -211,9 +214,10 @@ fn candidates<'c>(
             continue;
         }
         let is_same = |c: &&Candidate<'_>| c.subject == candidate.subject && c.key_id() == candidate.key_id();
-        match kept.iter().filter(is_same).count() < MAX_OF_ONE_KEY && kept.len() + 1 < MAX_CERTIFICATES {
-            true => kept.push(*candidate),
-            false => is_cut = true,
+        if kept.iter().filter(is_same).count() < MAX_OF_ONE_KEY && kept.len() + 1 < MAX_CERTIFICATES {
+            kept.push(*candidate)
+        } else {
+            is_cut = true
         }
     }
     (kept, is_cut)
@@ -310,7 +314,8 @@ impl<'c> Search<'c> {
     fn is_signed(&mut self, certificate: &Candidate<'c>, key: &'c [u8], is_spared: bool) -> bool {
         let Some((_, key_algorithm, rest)) = tlv(key) else { return false };
         let Some(bits) = bit_string(rest) else { return false };
-        let (signed, key) = (certificate.signed, (key_algorithm, bits));
+        let signed = certificate.signed;
+        let key = (key_algorithm, bits);
         if let Some(tried) = self.tried.iter().find(|tried| tried.signed == signed && tried.key == key) {
             return tried.is_valid && !self.is_exhausted;
         }
@@ -326,9 +331,10 @@ impl<'c> Search<'c> {
             }
             (None, _) => false,
         };
-        match self.algorithms.iter().any(|a| a.signature_alg_id().as_ref() == signed.algorithm) {
-            true => self.is_supported = true,
-            false => self.unsupported = signed.algorithm,
+        if self.algorithms.iter().any(|a| a.signature_alg_id().as_ref() == signed.algorithm) {
+            self.is_supported = true
+        } else {
+            self.unsupported = signed.algorithm
         }
         self.tried.push(Tried { signed, key, is_valid });
         is_valid && !self.is_exhausted

@@ -189,10 +189,7 @@ impl Head {
     pub(crate) fn read(r: &mut Reader<'_>) -> Result<Self, Error> {
         let head = Self(r.u8()?);
         // The kinds other than X.509 have no common name.
-        match !head.is_x509() && head.0 & COMMON_NAME != 0 {
-            true => Err(r.bad_value().into()),
-            false => Ok(head),
-        }
+        if !head.is_x509() && head.0 & COMMON_NAME != 0 { Err(r.bad_value().into()) } else { Ok(head) }
     }
 
     pub(crate) const fn byte(self) -> u8 {
@@ -327,9 +324,10 @@ pub(crate) fn read(
         let names = (0..count).map(|_| read_text(r).map(|text| SubjectName::decode(&text)));
         let names = names.collect::<Result<_, _>>()?;
         let chain = Vec::new();
-        let details = match has_details {
-            true => Some(Box::new(X509Details::new(read_vec(r)?.to_vec()).ok_or_else(|| r.bad_length())?)),
-            false => None,
+        let details = if has_details {
+            Some(Box::new(X509Details::new(read_vec(r)?.to_vec()).ok_or_else(|| r.bad_length())?))
+        } else {
+            None
         };
         let id = X509Identity { chain, names, common_name, fingerprint, not_after_s, details };
         return Ok(Some(PeerIdentity::X509(id)));
@@ -338,12 +336,14 @@ pub(crate) fn read(
         (NOBODY, None) => return Ok(None),
         (RAW_KEY, Some(key)) => PeerIdentity::RawKey(key.clone()),
         (OTHER, _) => {
-            let (certificate_type, fingerprint) = (CertificateType(r.u8()?), r.array()?);
+            let certificate_type = CertificateType(r.u8()?);
+            let fingerprint = r.array()?;
             // These have kinds of their own.
             if [CertificateType::X509, CertificateType::RAW_PUBLIC_KEY].contains(&certificate_type) {
                 return Err(r.bad_value().into());
             }
-            let (id, mut text) = (read_vec(r)?.to_vec(), read_text(r)?);
+            let id = read_vec(r)?.to_vec();
+            let mut text = read_text(r)?;
             if text.is_empty() {
                 text = str::from_utf8(&id).unwrap_or_default().into();
             }

@@ -93,7 +93,8 @@ fn allow(constraints: &[u8], tag: u8, is_within: &dyn Fn(&[u8], bool) -> bool) -
     let mut rest = constraints;
     while !rest.is_empty() {
         let (kind, mut subtrees, after) = tlv(rest).ok_or(Error::BadDer)?;
-        let (mut is_constrained, mut is_inside) = (false, false);
+        let mut is_constrained = false;
+        let mut is_inside = false;
         while !subtrees.is_empty() {
             let (_, subtree, others) = tlv(subtrees).ok_or(Error::BadDer)?;
             let (base_tag, base, _) = tlv(subtree).ok_or(Error::BadDer)?;

@@ -13,8 +13,11 @@ pub(super) fn seconds(tag: u8, time: &[u8]) -> Option<u64> {
         0x18 => (number(0, 4)?, 4),
         _ => return None,
     };
-    let (month, day) = (number(at, 2)?, number(at + 2, 2)?);
-    let (hour, minute, second) = (number(at + 4, 2)?, number(at + 6, 2)?, number(at + 8, 2)?);
+    let month = number(at, 2)?;
+    let day = number(at + 2, 2)?;
+    let hour = number(at + 4, 2)?;
+    let minute = number(at + 6, 2)?;
+    let second = number(at + 8, 2)?;
     // Counts days in the Gregorian calendar with years that begin in March, so that a leap day is the last
     // day.
     let (y, m) = if month > 2 { (year, month - 3) } else { (year.checked_sub(1)?, month + 9) };

@@ -72,9 +72,10 @@ impl OtherIdentity {
     /// # Errors
     /// It has more than [`MAX_OTHER_DETAILS`] bytes.
     pub fn with_details(self, details: Vec<u8>) -> Result<Self, Error> {
-        match details.len() > MAX_OTHER_DETAILS {
-            true => Err(Misuse::FieldTooLong.into()),
-            false => Ok(Self { details: details.into_boxed_slice(), ..self }),
+        if details.len() > MAX_OTHER_DETAILS {
+            Err(Misuse::FieldTooLong.into())
+        } else {
+            Ok(Self { details: details.into_boxed_slice(), ..self })
         }
     }
 
@@ -85,13 +86,14 @@ impl OtherIdentity {
         id: Vec<u8>,
         text: String,
     ) -> Result<Self, Error> {
-        match id.len() > MAX_OTHER_ID || text.len() > MAX_OTHER_TEXT {
-            true => Err(Misuse::FieldTooLong.into()),
-            false => {
-                let (id, text) = (id.into_boxed_slice(), text.into_boxed_str());
-                let (details, entries) = (Box::default(), Vec::new());
-                Ok(Self { certificate_type, id, text, details, key_fingerprint, entries })
-            }
+        if id.len() > MAX_OTHER_ID || text.len() > MAX_OTHER_TEXT {
+            Err(Misuse::FieldTooLong.into())
+        } else {
+            let id = id.into_boxed_slice();
+            let text = text.into_boxed_str();
+            let details = Box::default();
+            let entries = Vec::new();
+            Ok(Self { certificate_type, id, text, details, key_fingerprint, entries })
         }
     }
 
@@ -178,7 +180,8 @@ impl PskIdentity {
 
     /// Reads the output of [`Self::freeze_name`].
     pub(crate) fn thaw_name(&mut self, r: &mut Reader<'_>) -> Result<(), Error> {
-        let (known, name) = (r.u8()?, r.vec16(0)?);
+        let known = r.u8()?;
+        let name = r.vec16(0)?;
         let name = core::str::from_utf8(name).map_err(|_| r.bad_value())?;
         (self.name, self.is_name_known) = match known {
             0 => (None, false),
@@ -516,7 +519,8 @@ mod tests {
 
     fn x509(names: Vec<SubjectName>, common_name: Option<&str>) -> PeerIdentity {
         let common_name = common_name.map(String::from);
-        let (chain, fingerprint) = (Vec::new(), [0; 32]);
+        let chain = Vec::new();
+        let fingerprint = [0; 32];
         PeerIdentity::X509(X509Identity {
             chain,
             names,

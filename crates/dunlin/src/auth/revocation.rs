@@ -105,7 +105,9 @@ impl Revocation {
         }
         // Sorted, so that the digest of settings does not depend on the caller's order.
         all.sort_by(|a, b| (a.parsed.issuer(), &*a.der).cmp(&(b.parsed.issuer(), &*b.der)));
-        let (leaf_only, allow_unknown, refuse_overdue) = (false, false, false);
+        let leaf_only = false;
+        let allow_unknown = false;
+        let refuse_overdue = false;
         Ok(Self { lists: Arc::new(all), leaf_only, allow_unknown, refuse_overdue, steps: &STEPS })
     }
 
@@ -219,9 +221,10 @@ impl Revocation {
             return Err(Failure::NotRevocationListIssuer);
         }
         if own.iter().any(|list| !matches!(list.parsed.find_serial(certificate.serial()), Ok(None))) {
-            return Err(match is_authority {
-                true => Failure::RevokedAuthority(certificate::common_name(certificate.subject())),
-                false => Failure::Revoked,
+            return Err(if is_authority {
+                Failure::RevokedAuthority(certificate::common_name(certificate.subject()))
+            } else {
+                Failure::Revoked
             });
         }
         for list in own {

@@ -185,9 +185,10 @@ fn names_server(credential: &Credential, name: &str) -> Option<Naming> {
         // RFC 9525 §6.3: a wildcard is the whole first label and stands for one label.
         let is_covered =
             pattern.strip_prefix("*.").zip(parent).is_some_and(|(p, parent)| p.eq_ignore_ascii_case(parent));
-        match pattern.eq_ignore_ascii_case(name) {
-            true => Some(Naming::Exact),
-            false => is_covered.then_some(Naming::Wildcard),
+        if pattern.eq_ignore_ascii_case(name) {
+            Some(Naming::Exact)
+        } else {
+            is_covered.then_some(Naming::Wildcard)
         }
     };
     leaf.valid_dns_names().filter_map(naming).max()
@@ -310,7 +311,8 @@ mod tests {
     #[test]
     fn skips_a_certificate_whose_key_usage_forbids_signatures() {
         let pss = [SignatureScheme::RSA_PSS_RSAE_SHA256];
-        let (digital_signature, key_encipherment) = (0x80, 0x20);
+        let digital_signature = 0x80;
+        let key_encipherment = 0x20;
         let of = |usage| choose(certificate(b"issuer", SHA256_RSA, usage), &pss);
         assert_eq!(of(None), Ok(0));
         assert_eq!(of(Some(digital_signature | key_encipherment)), Ok(0));
@@ -319,7 +321,8 @@ mod tests {
 
     #[test]
     fn sends_a_chain_with_sha1_only_to_peers_that_name_sha1() {
-        let (pss, rsa_pkcs1_sha1) = (SignatureScheme::RSA_PSS_RSAE_SHA256, SignatureScheme(0x0201));
+        let pss = SignatureScheme::RSA_PSS_RSAE_SHA256;
+        let rsa_pkcs1_sha1 = SignatureScheme(0x0201);
         let of = |issuer: &[u8], schemes: &[_]| choose(certificate(issuer, SHA1_RSA, None), schemes);
         let refused = Err(PeerIncompatible::NoCredential(What::NoneWithoutSha1));
         assert_eq!(of(b"issuer", &[pss]), refused);

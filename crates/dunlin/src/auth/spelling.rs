@@ -121,8 +121,9 @@ mod tests {
 
     #[test]
     fn every_attribute_counts() {
-        let (ca, other, zoe) =
-            ((3, 0x0c, &b"ca"[..]), (3, 0x0c, &b"x"[..]), (10, 0x0c, "Zo\u{eb}".as_bytes()));
+        let ca = (3, 0x0c, &b"ca"[..]);
+        let other = (3, 0x0c, &b"x"[..]);
+        let zoe = (10, 0x0c, "Zo\u{eb}".as_bytes());
         let org = (10, 0x13, &b"Org"[..]);
         let two = [rdn(&[org]), rdn(&[ca])].concat();
         assert_eq!(same_name(&two, &[rdn(&[(10, 0x0c, b"org")]), rdn(&[ca])].concat()), Some(true));

@@ -254,9 +254,10 @@ impl Verified {
             return Err(Misuse::WrongAnswer.into());
         }
         self.identity.complete(entries, &self.public_key, self.validity.until_s, sha256);
-        match self.identity.public_key().is_none_or(|key| *key == *self.public_key) {
-            true => Ok(()),
-            false => Err(Misuse::WrongAnswer.into()),
+        if self.identity.public_key().is_none_or(|key| *key == *self.public_key) {
+            Ok(())
+        } else {
+            Err(Misuse::WrongAnswer.into())
         }
     }
 }

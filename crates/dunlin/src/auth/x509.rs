@@ -335,9 +335,10 @@ fn check_signing(leaf: &[u8], algorithms: Algorithms<'_>) -> Result<(), Authenti
     }
     let algorithm = tlv(key).map(|(_, algorithm, _)| algorithm);
     let fits = algorithms.iter().any(|known| Some(known.public_key_alg_id().as_ref()) == algorithm);
-    match fits && chain::is_usual_rsa(key).unwrap_or(true) {
-        true => Ok(()),
-        false => Err(AuthenticationFailure::UnsupportedKey),
+    if fits && chain::is_usual_rsa(key).unwrap_or(true) {
+        Ok(())
+    } else {
+        Err(AuthenticationFailure::UnsupportedKey)
     }
 }
 

@@ -123,7 +123,8 @@ impl CachedPeer {
         let fingerprint = Fingerprint(r.array()?);
         let head = Head::read(r)?;
         let validated_ms = codec::read_time(r)?.saturating_mul(1000);
-        let (not_before_s, not_after_s) = (codec::read_time(r)?, codec::read_time(r)?);
+        let not_before_s = codec::read_time(r)?;
+        let not_after_s = codec::read_time(r)?;
         let public_key = codec::read_key(r, head)?;
         let identity = codec::read(r, head, Some(&public_key), not_after_s)?;
         let identity = identity.ok_or(Malformed::Value(WHAT))?;
@@ -184,7 +185,9 @@ impl CachedServer {
     /// The bytes do not parse, or have another version.
     pub fn from_bytes(bytes: &[u8], settings: &[u8; 32]) -> Result<Self, Error> {
         Reader::all(bytes, WHAT, |r| {
-            let (version, flags, count) = (r.u8()?, r.u8()?, usize::from(r.u8()?));
+            let version = r.u8()?;
+            let flags = r.u8()?;
+            let count = usize::from(r.u8()?);
             if version != VERSION
                 || flags & !(SUSPENDED | SERVER | CERTIFICATE_REQUEST) != 0
                 || count > MAX_TICKETS
@@ -225,7 +228,8 @@ impl SplitServer {
     /// # Errors
     /// The bytes do not parse.
     pub fn new(bytes: &[u8]) -> Result<Self, Error> {
-        let (mut own, mut shared) = (Writer::new(), Writer::new());
+        let mut own = Writer::new();
+        let mut shared = Writer::new();
         Reader::all(bytes, WHAT, |r| {
             let head @ [_, flags, count] = r.array()?;
             own.put(&head);
@@ -435,7 +439,8 @@ mod tests {
     #[test]
     fn encodes_peers_up_to_the_maximum_length() {
         let of = |len: usize| {
-            let (short, long) = ("n".repeat(200), "n".repeat(len));
+            let short = "n".repeat(200);
+            let long = "n".repeat(len);
             let names = [&[&*short; 6][..], &[&*long]].concat();
             x509(vec![0x30; 200], &names, None).to_bytes()
         };

@@ -202,9 +202,10 @@ impl ClientConfig {
         let why = if self.profile.tls12.is_some() {
             "a connection of DTLS 1.2 has a single connection ID: use a profile without TLS 1.2"
         } else if let Some(ids) = &self.connection_ids {
-            match has_variety(&**ids)? {
-                true => return Ok(()),
-                false => "this client issues the same connection ID again and again: issue random ones",
+            if has_variety(&**ids)? {
+                return Ok(());
+            } else {
+                "this client issues the same connection ID again and again: issue random ones"
             }
         } else {
             "there are no connection IDs: call with_connection_ids first"

@@ -27,9 +27,10 @@ fn with_trust(profile: &ProfileSettings, trust: Verifiers) -> Result<Arc<Profile
 }
 
 pub(crate) fn check_mtu(mtu: usize) -> Result<usize, Error> {
-    match MTU_RANGE.contains(&mtu) {
-        true => Ok(mtu),
-        false => Err(Misuse::Config(alloc::format!("an MTU is 80 to 65507 bytes, not {mtu}")).into()),
+    if MTU_RANGE.contains(&mtu) {
+        Ok(mtu)
+    } else {
+        Err(Misuse::Config(alloc::format!("an MTU is 80 to 65507 bytes, not {mtu}")).into())
     }
 }
 

@@ -83,7 +83,8 @@ impl ServerProfiles {
     pub fn new(default: ServerConfig, others: Vec<ServerConfig>, floor: i32) -> Result<Self, Error> {
         let ranks = Ranks { anonymous: default.profile.rank, floor };
         let has_tls13 = default.profile.has_tls13() || others.iter().any(|config| config.profile.has_tls13());
-        let (mut trusts, mut keys) = (Vec::new(), Vec::<Arc<dyn FindPsk>>::new());
+        let mut trusts = Vec::new();
+        let mut keys = Vec::<Arc<dyn FindPsk>>::new();
         let mut names = Vec::new();
         let mut member = |config: ServerConfig| {
             if let Some(why) = fault(&config, ranks, has_tls13) {
@@ -170,7 +171,8 @@ impl ServerProfiles {
             // the device is unknown.
             let is_good = session.origin().is_none() || self.keys.is_empty() || self.names(&mut session, now);
             let is_usable = is_good && session.is_fresh(now) && self.trusts.contains(&session.settings);
-            let (identity, rank) = (session.peer.filter(|_| is_usable)?, Some(session.rank));
+            let identity = session.peer.filter(|_| is_usable)?;
+            let rank = Some(session.rank);
             Some(KnownClient { identity, by: KnownBy::Session, rank })
         };
         let tls13 = hello.psk_identities.iter().take(MAX_IDENTITIES);
@@ -242,11 +244,10 @@ fn fault(config: &ServerConfig, ranks: Ranks, has_tls13: bool) -> Option<String>
                 .into(),
         );
     }
-    match profile.tls12.as_ref().is_some_and(|tls12| tls12.renegotiation) {
-        true => Some(
-            "its clients may renegotiate: a server of several profiles begins renegotiations itself".into(),
-        ),
-        false => None,
+    if profile.tls12.as_ref().is_some_and(|tls12| tls12.renegotiation) {
+        Some("its clients may renegotiate: a server of several profiles begins renegotiations itself".into())
+    } else {
+        None
     }
 }
 

@@ -131,9 +131,10 @@ impl ServerConfig {
     /// It is longer than 65535 bytes.
     pub fn with_psk_identity_hint(mut self, hint: impl Into<Vec<u8>>) -> Result<Self, Error> {
         self.psk_identity_hint = hint.into();
-        match self.psk_identity_hint.len() > usize::from(u16::MAX) {
-            true => Err(Misuse::Config("a PSK identity hint has at most 65535 bytes".into()).into()),
-            false => Ok(self),
+        if self.psk_identity_hint.len() > usize::from(u16::MAX) {
+            Err(Misuse::Config("a PSK identity hint has at most 65535 bytes".into()).into())
+        } else {
+            Ok(self)
         }
     }
 

@@ -81,9 +81,10 @@ impl Connection<Datagram> {
         if self.transport.is_address_proven() || has_hello && is_free {
             return Standing::Admitted;
         }
-        match self.error.is_none() && !has_hello && self.kept_bytes() > 0 {
-            true => Standing::PartOfHello,
-            false => Standing::Unknown,
+        if self.error.is_none() && !has_hello && self.kept_bytes() > 0 {
+            Standing::PartOfHello
+        } else {
+            Standing::Unknown
         }
     }
 
@@ -251,10 +252,7 @@ impl Connection<Datagram> {
             && !self.progress.send_closed
             && self.transport.protocol().has_key_update()
             && !self.transport.key_update_waits();
-        match can_ask && self.transport.wants_new_keys() {
-            true => self.update_keys(true),
-            false => Ok(()),
-        }
+        if can_ask && self.transport.wants_new_keys() { self.update_keys(true) } else { Ok(()) }
     }
 
     /// Takes the next datagram to transmit. Call it until it returns `None`, and then ask
@@ -391,9 +389,10 @@ impl Connection<Datagram> {
             return Err(Misuse::HandshakeNotComplete.into());
         }
         // RFC 9147 §9: an endpoint must not send these messages without IDs. DTLS 1.2 has no such messages.
-        match has_ids && self.transport.protocol().has_key_update() {
-            true => Ok(()),
-            false => Err(Misuse::NotSupported(What::Extension(ExtensionType::CONNECTION_ID)).into()),
+        if has_ids && self.transport.protocol().has_key_update() {
+            Ok(())
+        } else {
+            Err(Misuse::NotSupported(What::Extension(ExtensionType::CONNECTION_ID)).into())
         }
     }
 

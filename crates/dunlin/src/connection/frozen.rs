@@ -153,9 +153,10 @@ impl Connection<Datagram> {
         let name = server.host();
         let connection = owner.thaw(bytes, now, || Role::Client(Arc::clone(config), server))?;
         let negotiated = connection.progress.negotiated.as_deref();
-        match negotiated.is_some_and(|negotiated| is_to(negotiated, &name) && has_psk(config, negotiated)) {
-            true => Ok(connection),
-            false => Err(Misuse::OtherSettings.into()),
+        if negotiated.is_some_and(|negotiated| is_to(negotiated, &name) && has_psk(config, negotiated)) {
+            Ok(connection)
+        } else {
+            Err(Misuse::OtherSettings.into())
         }
     }
 
@@ -184,12 +185,11 @@ fn check_psk(config: &ServerConfig, negotiated: &mut Negotiated, now: Now) -> Re
         (None, _) | (Some(_), Some(PskSource::Ask)) => Ok(()),
         (Some(psk), Some(PskSource::Here(keys))) => {
             let key = keys.find_for_thaw(&psk.identity, now)?;
-            match key.is_some_and(|key| psk.take_name(&key, config.profile.provider.sha256)) {
-                true => Ok(()),
-                false => {
-                    let why = "this side no longer has the pre-shared key of the frozen association";
-                    Err(AuthenticationFailure::Rejected(why.into()).into())
-                }
+            if key.is_some_and(|key| psk.take_name(&key, config.profile.provider.sha256)) {
+                Ok(())
+            } else {
+                let why = "this side no longer has the pre-shared key of the frozen association";
+                Err(AuthenticationFailure::Rejected(why.into()).into())
             }
         }
         // A server without any keys says nothing about this one.
@@ -226,7 +226,10 @@ impl Owner<'_> {
         role: impl FnOnce() -> Role,
     ) -> Result<Connection<Datagram>, Error> {
         Reader::all(bytes, What::FrozenAssociation, |r| {
-            let (format, is_server, is_12, settings) = (r.u8()?, r.u8()? == 1, r.u8()? == 1, r.array()?);
+            let format = r.u8()?;
+            let is_server = r.u8()? == 1;
+            let is_12 = r.u8()? == 1;
+            let settings = r.array()?;
             if (format, is_server) != (FORMAT, self.side == Side::Server) {
                 return Err(r.bad_value().into());
             }
@@ -248,10 +251,8 @@ impl Owner<'_> {
                 let why = "this side no longer believes the peer of the frozen association";
                 return Err(AuthenticationFailure::Rejected(why.into()).into());
             }
-            let (state, exporter, protocol, kind) = match is_12 {
-                true => self.secrets12(r, suite, role)?,
-                false => self.secrets13(r, suite)?,
-            };
+            let (state, exporter, protocol, kind) =
+                if is_12 { self.secrets12(r, suite, role)? } else { self.secrets13(r, suite)? };
             negotiated.version = Some(protocol.version());
             negotiated.cipher_suite = Some(suite);
             let random = self.profile.provider.random.clone();

@@ -307,10 +307,8 @@ impl<T: Transport> Connection<T> {
         if self.transport.key_update_waits() {
             return Err(Misuse::KeyUpdateWaits.into());
         }
-        let request = match both {
-            true => KeyUpdateRequest::UPDATE_REQUESTED,
-            false => KeyUpdateRequest::UPDATE_NOT_REQUESTED,
-        };
+        let request =
+            if both { KeyUpdateRequest::UPDATE_REQUESTED } else { KeyUpdateRequest::UPDATE_NOT_REQUESTED };
         let Some(Step::Traffic(mut state)) = self.state.take() else {
             return self.fail(Internal::Bug(What::NoUpdate).into());
         };

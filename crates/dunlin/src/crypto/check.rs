@@ -25,7 +25,8 @@ pub enum ProviderFault {
 impl core::error::Error for ProviderFault {}
 
 pub(super) fn check(provider: &CryptoProvider) -> Result<(), ProviderFault> {
-    let (mut a, mut b) = ([0u8; 32], [0u8; 32]);
+    let mut a = [0u8; 32];
+    let mut b = [0u8; 32];
     provider.random.fill(&mut a).map_err(|_| ProviderFault::Random)?;
     provider.random.fill(&mut b).map_err(|_| ProviderFault::Random)?;
     if a == b {

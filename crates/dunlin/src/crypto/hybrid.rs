@@ -67,7 +67,8 @@ impl KeyExchangeGroup for HybridGroup {
     }
 
     fn start(&self, random: &dyn SecureRandom) -> Result<Box<dyn ActiveKeyExchange>, CryptoError> {
-        let (kem, curve) = (self.kem.start(random)?, self.curve.start(random)?);
+        let kem = self.kem.start(random)?;
+        let curve = self.curve.start(random)?;
         let share = self.order.join(kem.share(), curve.share());
         Ok(Box::new(Exchange {
             order: self.order,

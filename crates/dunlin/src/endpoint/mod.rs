@@ -340,9 +340,10 @@ impl Endpoint {
                 && let Some(transmit) = association.connection.poll_transmit(now)
             {
                 association.tally.transmit(transmit.datagram.len(), &association.connection);
-                match association.connection.has_output() {
-                    true => self.index.send(id, association),
-                    false => self.index.file_deadline(id, association),
+                if association.connection.has_output() {
+                    self.index.send(id, association)
+                } else {
+                    self.index.file_deadline(id, association)
                 }
                 return Some(transmit);
             }
@@ -622,10 +623,7 @@ impl Endpoint {
     }
 
     fn stray(&mut self, transmit: Transmit) {
-        match self.stray.len() < MAX_STRAY {
-            true => self.stray.push_back(transmit),
-            false => self.discarded.output += 1,
-        }
+        if self.stray.len() < MAX_STRAY { self.stray.push_back(transmit) } else { self.discarded.output += 1 }
     }
 
     fn insert(&mut self, association: Association) -> AssociationId {

@@ -173,7 +173,8 @@ mod tests {
     #[test]
     fn a_route_keeps_the_oldest_and_the_newest_handshake() {
         let one = AssociationId::FIRST;
-        let (two, three) = (one.next(), one.next().next());
+        let two = one.next();
+        let three = one.next().next();
         let route = Route::default().with_next(one).with_next(two);
         assert_eq!(route.next, [Some(one), Some(two)]);
         assert_eq!(route.with_next(three).next, [Some(one), Some(three)]);

@@ -484,13 +484,15 @@ impl fmt::Display for Algorithm<'_> {
             return f.write_str(name);
         }
         f.write_str("OID ")?;
-        let (mut arc, mut is_first) = (0u64, true);
+        let mut arc = 0u64;
+        let mut is_first = true;
         for byte in oid {
             arc = arc.wrapping_mul(128) | u64::from(byte & 0x7f);
             if byte & 0x80 == 0 {
-                match is_first {
-                    true => write!(f, "{}.{}", (arc / 40).min(2), arc - 40 * (arc / 40).min(2))?,
-                    false => write!(f, ".{arc}")?,
+                if is_first {
+                    write!(f, "{}.{}", (arc / 40).min(2), arc - 40 * (arc / 40).min(2))?
+                } else {
+                    write!(f, ".{arc}")?
                 }
                 (arc, is_first) = (0, false);
             }

@@ -92,7 +92,8 @@ mod tests {
 
     #[test]
     fn reads_what_it_writes() {
-        let (ipc, tcs) = (PortMode::Ipc, PortMode::Tcs);
+        let ipc = PortMode::Ipc;
+        let tcs = PortMode::Tcs;
         for (mode, bits) in [(ipc, 0b01), (tcs, 0b10)] {
             assert_eq!(written(&Offer::of(mode)), [bits]);
             assert_eq!(read::<Offer>(&[bits]).unwrap(), Offer::of(mode));

@@ -62,9 +62,10 @@ impl Extension for Confirmed {
     fn read(r: &mut Reader<'_>) -> Result<Self, Error> {
         let types = r.vec16(1)?.to_vec();
         let is_twice = |(i, typ): (usize, &u8)| types.iter().take(i).any(|t| t == typ);
-        match types.iter().enumerate().any(is_twice) {
-            true => Err(PeerMisbehaved::IllegalParameter(What::CachedInfoTwice).into()),
-            false => Ok(Self(types)),
+        if types.iter().enumerate().any(is_twice) {
+            Err(PeerMisbehaved::IllegalParameter(What::CachedInfoTwice).into())
+        } else {
+            Ok(Self(types))
         }
     }
 

@@ -32,9 +32,10 @@ impl Extension for Lists {
     const IN: &'static [Context] = &[Context::Certificate];
 
     fn read(r: &mut Reader<'_>) -> Result<Self, Error> {
-        match r.is_empty() {
-            true => Err(r.bad_length().into()),
-            false => Ok(Self(r.rest_up_to(MAX_CREDENTIAL_STATUS)?.to_vec())),
+        if r.is_empty() {
+            Err(r.bad_length().into())
+        } else {
+            Ok(Self(r.rest_up_to(MAX_CREDENTIAL_STATUS)?.to_vec()))
         }
     }
 

@@ -59,9 +59,10 @@ impl Extension for DidProof {
     const IN: &'static [Context] = &[Context::Certificate];
 
     fn read(r: &mut Reader<'_>) -> Result<Self, Error> {
-        match r.is_empty() {
-            true => Err(r.bad_length().into()),
-            false => Ok(Self(r.rest_up_to(MAX_DID_PROOF)?.to_vec())),
+        if r.is_empty() {
+            Err(r.bad_length().into())
+        } else {
+            Ok(Self(r.rest_up_to(MAX_DID_PROOF)?.to_vec()))
         }
     }
 

@@ -14,11 +14,10 @@ impl Extension for EcPointFormats {
 
     fn read(r: &mut Reader<'_>) -> Result<Self, Error> {
         // RFC 8422 §5.1.2: a list without the uncompressed format is illegal_parameter.
-        match r.vec8(1)?.contains(&UNCOMPRESSED) {
-            true => Ok(Self),
-            false => {
-                Err(PeerMisbehaved::IllegalParameter(What::Extension(ExtensionType::EC_POINT_FORMATS)).into())
-            }
+        if r.vec8(1)?.contains(&UNCOMPRESSED) {
+            Ok(Self)
+        } else {
+            Err(PeerMisbehaved::IllegalParameter(What::Extension(ExtensionType::EC_POINT_FORMATS)).into())
         }
     }
 

@@ -33,9 +33,10 @@ impl SsiParameters {
         };
         let did_methods: Vec<_> = r.vec8(0)?.iter().copied().map(DidMethod::from_byte).collect();
         // A sender that asks for a certificate resolves nothing.
-        match asks_for == CertificateType::X509 && !did_methods.is_empty() {
-            true => Err(r.bad_value().into()),
-            false => Ok(Self { asks_for, did_methods }),
+        if asks_for == CertificateType::X509 && !did_methods.is_empty() {
+            Err(r.bad_value().into())
+        } else {
+            Ok(Self { asks_for, did_methods })
         }
     }
 

@@ -239,7 +239,8 @@ mod tests {
     fn fragments_messages_so_that_no_datagram_exceeds_the_mtu() {
         for mtu in [64, 65, 100, 256] {
             let mut packer = Packer::new(mtu);
-            let (first, second) = (message(300), message(777));
+            let first = message(300);
+            let second = message(777);
             packer.message(PLAIN, 0, &first, &(0..300)).unwrap();
             packer.message(SEALED, 1, &second, &(0..777)).unwrap();
             let mut bodies = [Vec::new(), Vec::new()];

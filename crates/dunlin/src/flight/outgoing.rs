@@ -144,9 +144,10 @@ impl Outgoing {
         for old in &before {
             let rest = [old.start..old.end.min(range.start), old.start.max(range.end)..old.end];
             let is_apart = old.end <= range.start || range.end <= old.start;
-            match is_apart && old != range {
-                true => self.missing.push(old.clone()),
-                false => self.missing.extend(rest.into_iter().filter(|rest| rest.start < rest.end)),
+            if is_apart && old != range {
+                self.missing.push(old.clone())
+            } else {
+                self.missing.extend(rest.into_iter().filter(|rest| rest.start < rest.end))
             }
         }
         self.missing != before

@@ -154,7 +154,8 @@ impl Reassembler {
     /// The content does not parse, has new fragments in a previous epoch or of a message that this side does
     /// not read, or contradicts earlier fragments of the peer.
     pub(crate) fn insert(&mut self, content: &[u8], terms: Terms<'_>) -> Result<Taken, Error> {
-        let (mut has_all, mut last) = (true, None);
+        let mut has_all = true;
+        let mut last = None;
         let mut r = Reader::new(content, WHAT);
         // RFC 8446 §5.1: a handshake record is never empty, so there is a first fragment.
         loop {
@@ -215,9 +216,10 @@ impl Reassembler {
         }
         let is_new = known.is_none();
         let has = known.map_or(0, Partial::size);
-        let more = match fragment.is_read {
-            true => known.map_or(fragment.piece.len(), |partial| partial.lacks(fragment)),
-            false => 0,
+        let more = if fragment.is_read {
+            known.map_or(fragment.piece.len(), |partial| partial.lacks(fragment))
+        } else {
+            0
         };
         let size = known.map_or(Partial::LEAST, Partial::size) + more + PIECE_LEN;
         if is_new && rivals.len() >= MAX_RIVALS {
@@ -384,7 +386,8 @@ impl Partial {
         if self.is_whole() {
             return true;
         }
-        let (start, end) = (offset, offset + piece.len());
+        let start = offset;
+        let end = offset + piece.len();
         // Stored pieces never touch each other, so the new piece joins all that it touches, which follow each
         // other.
         let first = self.pieces.partition_point(|old| old.end < start);

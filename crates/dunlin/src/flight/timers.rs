@@ -160,7 +160,8 @@ impl Backoff {
     /// Changes the first timeout. The present timeout is as many times doubled as before.
     pub(crate) fn set_first(&mut self, first: Duration) {
         let first = ms(first);
-        let (mut timeout, mut before) = (first, self.first);
+        let mut timeout = first;
+        let mut before = self.first;
         while before < self.timeout {
             before = before.saturating_mul(2);
             timeout = timeout.saturating_mul(2);

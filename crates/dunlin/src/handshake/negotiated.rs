@@ -137,7 +137,8 @@ impl Negotiated {
     /// The length of the names and PSK identities that [`Self::freeze`] writes, without those in the peer's
     /// certificate.
     pub(crate) fn names_len(&self) -> usize {
-        let (alpn, server) = (self.alpn.as_ref(), self.server_name.as_ref());
+        let alpn = self.alpn.as_ref();
+        let server = self.server_name.as_ref();
         let device = match &self.peer {
             Some(PeerIdentity::Psk(psk)) => psk.name.as_ref(),
             _ => None,

@@ -154,7 +154,8 @@ impl Traffic {
     ) -> Result<Self, Error> {
         let read = RestingSecret::thaw(r, suite, protocol)?;
         let write = RestingSecret::thaw(r, suite, protocol)?;
-        let (requested, updates) = (r.u8()? == 1, r.u64()?);
+        let requested = r.u8()? == 1;
+        let updates = r.u64()?;
         let on_ticket = if side == Side::Client { OnTicket::Drop } else { OnTicket::Refuse };
         Ok(Self { read, write, on_ticket, requested, updates })
     }

@@ -92,10 +92,7 @@ fn prove_key(
     choice: Choice,
     then: Then,
 ) -> Result<Step, Error> {
-    let typ = match choice.by_messages {
-        true => HandshakeType::DID_VERIFY,
-        false => HandshakeType::CERTIFICATE_VERIFY,
-    };
+    let typ = if choice.by_messages { HandshakeType::DID_VERIFY } else { HandshakeType::CERTIFICATE_VERIFY };
     let content = signature::content(typ, side, transcript.current().as_ref());
     let then: Signed = Box::new(move |cx, signature| {
         let verify = message::CertificateVerify::write(typ, choice.scheme, &signature)?;

@@ -36,9 +36,10 @@ pub(crate) struct Retry {
 impl Retry {
     /// Checks that the second ClientHello repeats the first, except where RFC 8446 §4.1.2 allows changes.
     pub(crate) fn check(&self, provider: &CryptoProvider, second: &ClientHello) -> Result<(), Error> {
-        match unchanged(provider, second) == self.unchanged {
-            true => Ok(()),
-            false => Err(PeerMisbehaved::IllegalParameter(What::ClientHelloAfterRetry).into()),
+        if unchanged(provider, second) == self.unchanged {
+            Ok(())
+        } else {
+            Err(PeerMisbehaved::IllegalParameter(What::ClientHelloAfterRetry).into())
         }
     }
 
@@ -179,7 +180,8 @@ fn tag(
     });
     let key = config.profile.provider.sha256.hmac(key);
     // The address and the settings have fixed lengths.
-    let (settings, profile) = (config.settings.as_bytes(), config.profile_settings.as_bytes());
+    let settings = config.settings.as_bytes();
+    let profile = config.profile_settings.as_bytes();
     truncated(&key.sign(&[&[kind], &ip, &port.to_be_bytes(), settings, profile, content]))
 }
 

@@ -116,9 +116,10 @@ pub(super) fn check_same_peer(
     let is_kept = |before: Option<&PeerIdentity>, now: Option<&PeerIdentity>| {
         before.is_none_or(|before| now.is_some_and(|now| before.is_same(now)))
     };
-    match is_kept(before.peer.as_ref(), peer) && is_kept(before.peer_certified.as_deref(), certified) {
-        true => Ok(()),
-        false => Err(PeerMisbehaved::IllegalParameter(What::OtherIdentity).into()),
+    if is_kept(before.peer.as_ref(), peer) && is_kept(before.peer_certified.as_deref(), certified) {
+        Ok(())
+    } else {
+        Err(PeerMisbehaved::IllegalParameter(What::OtherIdentity).into())
     }
 }
 
@@ -168,10 +169,8 @@ impl Completed {
         // never again.
         let is_closed = matches!(&role, Role::Server(config) if config.ranks.is_some());
         let is_possible = secure_renegotiation && cx.protocol().can_renegotiate() && !is_closed;
-        cx.progress.renegotiation = match is_possible {
-            true => Renegotiation::Possible,
-            false => Renegotiation::Impossible,
-        };
+        cx.progress.renegotiation =
+            if is_possible { Renegotiation::Possible } else { Renegotiation::Impossible };
         Traffic { role, last: Previous { finisheds, extended } }
     }
 }

@@ -133,9 +133,10 @@ impl Subject {
     /// side has not asked for.
     fn verifier(&self) -> Result<&dyn Verifier, AuthenticationFailure> {
         let typ = self.certificate_type;
-        match self.profile.verifies(typ) {
-            true => self.profile.trust.of(typ),
-            false => Err(AuthenticationFailure::UnsupportedType(typ)),
+        if self.profile.verifies(typ) {
+            self.profile.trust.of(typ)
+        } else {
+            Err(AuthenticationFailure::UnsupportedType(typ))
         }
     }
 

@@ -21,9 +21,10 @@ impl<'a> Did<'a> {
             let method = DidMethod::from_byte(r.u8()?);
             let did = Reader::new(r.vec16(1)?, What::Identifier).rest_up_to(MAX_IDENTIFIER)?;
             // The method stands twice in the message, and both must agree.
-            match method.may_have(did) {
-                true => Ok(Self { method, did }),
-                false => Err(PeerMisbehaved::IllegalParameter(What::DidMethod).into()),
+            if method.may_have(did) {
+                Ok(Self { method, did })
+            } else {
+                Err(PeerMisbehaved::IllegalParameter(What::DidMethod).into())
             }
         })
     }

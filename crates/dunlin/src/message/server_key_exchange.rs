@@ -76,10 +76,8 @@ impl<'a> ServerKeyExchange<'a> {
                 Tls12KeyExchange::Rsa | Tls12KeyExchange::Psk => None,
             };
             let signed = body.get(from..body.len() - r.len()).unwrap_or_default();
-            let signature = match suite.is_signed() {
-                true => Some((SignatureScheme(r.u16()?), r.vec16(0)?)),
-                false => None,
-            };
+            let signature =
+                if suite.is_signed() { Some((SignatureScheme(r.u16()?), r.vec16(0)?)) } else { None };
             Ok(Self { hint, params, signed, signature })
         })
     }

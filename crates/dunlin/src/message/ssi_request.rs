@@ -43,8 +43,8 @@ mod tests {
         let bytes = [0x20, 0, 0, 0x13, 0, 0, 0x10, 0, 0x0d, 0, 4, 0, 2, 4, 3, 0, 0x3c, 0, 4, 2, 2, 1, 3];
         let mut w = ExtensionsWriter::default();
         w.put(&SignatureAlgorithms([SignatureScheme::ECDSA_SECP256R1_SHA256].to_vec()));
-        let (credential, methods) =
-            (CertificateType::VERIFIABLE_CREDENTIAL, [DidMethod::OTT, DidMethod::ETH]);
+        let credential = CertificateType::VERIFIABLE_CREDENTIAL;
+        let methods = [DidMethod::OTT, DidMethod::ETH];
         let asks = SsiParameters { asks_for: credential, did_methods: methods.to_vec() };
         w.put(&LinksParameters(asks));
         assert_eq!(SsiRequest::write(&w).unwrap(), bytes);

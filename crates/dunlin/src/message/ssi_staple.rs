@@ -12,10 +12,7 @@ use crate::wire::HandshakeType;
 /// Reads the body of either message. Only verifiers read its content.
 pub(crate) fn read(typ: HandshakeType, body: &[u8]) -> Result<&[u8], Error> {
     let max = if typ == HandshakeType::VC_STATUS { MAX_CREDENTIAL_STATUS } else { MAX_DID_PROOF };
-    decode(body, typ, |r| match r.is_empty() {
-        true => Err(r.bad_length().into()),
-        false => Ok(r.rest_up_to(max)?),
-    })
+    decode(body, typ, |r| if r.is_empty() { Err(r.bad_length().into()) } else { Ok(r.rest_up_to(max)?) })
 }
 
 pub(crate) fn write(typ: HandshakeType, content: &[u8]) -> Result<Vec<u8>, Error> {

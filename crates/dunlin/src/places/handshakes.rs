@@ -137,7 +137,8 @@ impl<K: Copy + Ord> Groups<K> {
         key: K,
         change: impl FnOnce(&mut BTreeSet<(K, u64)>, K) -> bool,
     ) -> bool {
-        let (before, rank) = (self.members.len(), self.rank(outer, key));
+        let before = self.members.len();
+        let rank = self.rank(outer, key);
         if !change(&mut self.members, key) {
             return false;
         }
@@ -224,9 +225,12 @@ mod tests {
         const MOST: u64 = 100;
         let mut handshakes = Handshakes::new();
         let honest = [50, 51, 52];
-        let host = |number| match honest.contains(&number) {
-            true => host("192.0.2.1"),
-            false => host(&format!("2001:db8:{number:x}::1")),
+        let host = |number| {
+            if honest.contains(&number) {
+                host("192.0.2.1")
+            } else {
+                host(&format!("2001:db8:{number:x}::1"))
+            }
         };
         (0..MOST).for_each(|number| handshakes.begin(host(number), number));
         for number in MOST..10 * MOST {

@@ -43,8 +43,9 @@ impl Server {
         limits: &PlaceLimits,
     ) -> Result<(u32, Option<(u32, GivesWay)>), PlaceLimit> {
         self.begun += 1;
-        let (number, host, heard) =
-            (self.begun, Host::of(address.parse().unwrap()), Rc::new(Cell::new(self.now)));
+        let number = self.begun;
+        let host = Host::of(address.parse().unwrap());
+        let heard = Rc::new(Cell::new(self.now));
         let peer = Peer(number, heard.clone());
         let (seat, gone) = self.seats.take((host, identity, peer), limits, self.now)?;
         self.present.insert(number, (seat, host, heard));
@@ -287,7 +288,8 @@ impl Counted {
     }
 
     fn enter(&mut self, places: &mut Places, address: &str, heard_ms: i64) -> u32 {
-        let (number, host) = (self.clients.len() as u32, Host::of(address.parse().unwrap()));
+        let number = self.clients.len() as u32;
+        let host = Host::of(address.parse().unwrap());
         let place = places.enter(number, host, Some(u64::from(number) << 32), heard_ms, self);
         self.clients.push((place, host, heard_ms));
         number
@@ -298,7 +300,8 @@ impl Counted {
 /// one comes.
 #[test]
 fn a_newcomer_costs_little_however_many_clients_were_heard() {
-    let (mut places, mut clients) = (Places::new(), Counted::new());
+    let mut places = Places::new();
+    let mut clients = Counted::new();
     let limits = PlaceLimits { all: 10_000, per_host: 1000, per_network: 10_000, ..LIMITS };
     for n in 0..2000 {
         let address = if n % 2 == 0 { "2001:db8:0:1::1" } else { "2001:db8:0:2::1" };
@@ -325,7 +328,8 @@ fn a_newcomer_costs_little_however_many_clients_were_heard() {
 
 #[test]
 fn nobody_gives_way_to_a_thawed_connection() {
-    let (mut places, mut clients) = (Places::new(), Counted::new());
+    let mut places = Places::new();
+    let mut clients = Counted::new();
     let limits = PlaceLimits { all: 1, ..LIMITS };
     let first = clients.enter(&mut places, "192.0.2.1", 0);
     assert_eq!(places.refuse_beyond(first, &limits, &mut clients), Ok(()));

@@ -23,7 +23,8 @@ pub(super) const EXPLICIT_NONCE_LEN: usize = 8;
 
 impl RecordKey {
     pub(crate) fn new(keys: &TrafficKeys) -> Result<Self, CryptoError> {
-        let (aead, form) = (keys.aead, keys.form);
+        let aead = keys.aead;
+        let form = keys.form;
         let key = Some(aead.key(keys.key())?);
         Ok(Self { key, iv: Zeroizing::new(keys.iv), algorithm: aead.algorithm(), form })
     }

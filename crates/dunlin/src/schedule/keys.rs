@@ -35,7 +35,8 @@ pub(crate) struct TrafficKeys {
 
 impl TrafficKeys {
     pub(crate) const fn zeros(aead: &'static dyn Aead, form: RecordForm) -> Self {
-        let (key, record_number_key) = ([0; MAX_KEY_LEN], [0; MAX_KEY_LEN]);
+        let key = [0; MAX_KEY_LEN];
+        let record_number_key = [0; MAX_KEY_LEN];
         Self { aead, form, key, record_number_key, iv: [0; NONCE_LEN] }
     }
 

@@ -41,9 +41,10 @@ pub(crate) fn export(
     context: Option<&[u8]>,
     out: &mut [u8],
 ) -> Result<(), Error> {
-    match RESERVED_LABELS.contains(&label) {
-        true => Err(Misuse::ExporterLabel.into()),
-        false => exporter.export(label, context, out),
+    if RESERVED_LABELS.contains(&label) {
+        Err(Misuse::ExporterLabel.into())
+    } else {
+        exporter.export(label, context, out)
     }
 }
 

@@ -100,12 +100,14 @@ impl MasterSecret {
 
     /// The client's and the server's write keys (RFC 5246 §6.3).
     pub(crate) fn keys(&self, randoms: &Randoms) -> (TrafficKeys, TrafficKeys) {
-        let (aead, form) = (self.suite.aead, record_form(self.suite));
+        let aead = self.suite.aead;
+        let form = record_form(self.suite);
         let iv_len = match form {
             RecordForm::Tls12 { explicit_nonce: true, .. } => FIXED_IV_LEN,
             _ => NONCE_LEN,
         };
-        let (mut client, mut server) = (TrafficKeys::zeros(aead, form), TrafficKeys::zeros(aead, form));
+        let mut client = TrafficKeys::zeros(aead, form);
+        let mut server = TrafficKeys::zeros(aead, form);
         let mut block = Zeroizing::new([0; KEY_BLOCK_LEN]);
         let len = 2 * (client.key().len() + iv_len);
         let block = block.get_mut(..len).unwrap_or_default();
@@ -146,9 +148,10 @@ impl MasterSecret {
         if received.len() != expected.len() {
             return Err(Malformed::Length(What::Message(HandshakeType::FINISHED)).into());
         }
-        match bool::from(expected.ct_eq(received)) {
-            true => Ok((FinishedValid::assert(), expected)),
-            false => Err(PeerMisbehaved::BadFinished.into()),
+        if bool::from(expected.ct_eq(received)) {
+            Ok((FinishedValid::assert(), expected))
+        } else {
+            Err(PeerMisbehaved::BadFinished.into())
         }
     }
 

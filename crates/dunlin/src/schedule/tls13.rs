@@ -198,9 +198,10 @@ impl TrafficSecret {
         if received.len() != expected.as_ref().len() {
             return Err(crate::error::Malformed::Length(What::Message(HandshakeType::FINISHED)).into());
         }
-        match bool::from(expected.as_ref().ct_eq(received)) {
-            true => Ok(FinishedValid::assert()),
-            false => Err(PeerMisbehaved::BadFinished.into()),
+        if bool::from(expected.as_ref().ct_eq(received)) {
+            Ok(FinishedValid::assert())
+        } else {
+            Err(PeerMisbehaved::BadFinished.into())
         }
     }
 
@@ -263,9 +264,10 @@ impl Export for Exporter {
 /// Reads a secret of one hash length.
 fn thaw(r: &mut Reader<'_>, suite: &Tls13CipherSuite, protocol: Protocol) -> Result<Secret, Error> {
     let bytes = r.vec8(0)?;
-    match bytes.len() == suite.hash.algorithm().output_len() {
-        true => Ok(Secret::new(suite.hash, protocol, &HashOutput::new(bytes))),
-        false => Err(r.bad_length().into()),
+    if bytes.len() == suite.hash.algorithm().output_len() {
+        Ok(Secret::new(suite.hash, protocol, &HashOutput::new(bytes)))
+    } else {
+        Err(r.bad_length().into())
     }
 }
 

@@ -201,9 +201,10 @@ mod tests {
     /// message.
     fn transcript(protocol: Protocol, keep: bool) -> Tls12Transcript {
         let hello = [1, 0, 0, 2, 0xaa, 0xbb];
-        let mut transcript = match keep {
-            true => HelloTranscript::new(&hello, 1).start_tls12(&Input, protocol),
-            false => Tls12Transcript::new(&Input, protocol, false),
+        let mut transcript = if keep {
+            HelloTranscript::new(&hello, 1).start_tls12(&Input, protocol)
+        } else {
+            Tls12Transcript::new(&Input, protocol, false)
         };
         if !keep {
             transcript.add(&Message::new(HandshakeType::CLIENT_HELLO, hello.to_vec()).with_number(1));

@@ -185,12 +185,13 @@ impl Retransmission {
     /// [`Misuse::Config`], unless 10 ms ≤ `first` ≤ `longest` ≤ `give_up` ≤ 1 day.
     pub fn new(first: Duration, longest: Duration, give_up: Duration) -> Result<Self, Error> {
         const DAY: Duration = Duration::from_secs(24 * 60 * 60);
-        match SHORTEST <= first && first <= longest && longest <= give_up && give_up <= DAY {
-            true => Ok(Self { first, longest, give_up, patient: false }),
-            false => Err(Misuse::Config(alloc::format!(
+        if SHORTEST <= first && first <= longest && longest <= give_up && give_up <= DAY {
+            Ok(Self { first, longest, give_up, patient: false })
+        } else {
+            Err(Misuse::Config(alloc::format!(
                 "timeouts must be 10 ms <= first <= longest <= give-up <= 1 day, not {first:?}, {longest:?}, {give_up:?}"
             ))
-            .into()),
+            .into())
         }
     }
 }

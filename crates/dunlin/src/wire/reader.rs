@@ -54,17 +54,19 @@ impl<'a> Reader<'a> {
 
     /// Returns an error if `entries` exceeds `max`, a limit of this side.
     pub(crate) const fn limit(&self, entries: usize, max: usize) -> Result<(), Malformed> {
-        match entries > max {
-            true => Err(Malformed::AboveLimit { what: self.what, max, unit: Unit::Entries }),
-            false => Ok(()),
+        if entries > max {
+            Err(Malformed::AboveLimit { what: self.what, max, unit: Unit::Entries })
+        } else {
+            Ok(())
         }
     }
 
     /// Everything that is left, at most `max` bytes, a limit of this side.
     pub(crate) fn rest_up_to(&mut self, max: usize) -> Result<&'a [u8], Malformed> {
-        match self.rest.len() > max {
-            true => Err(Malformed::AboveLimit { what: self.what, max, unit: Unit::Bytes }),
-            false => Ok(self.rest()),
+        if self.rest.len() > max {
+            Err(Malformed::AboveLimit { what: self.what, max, unit: Unit::Bytes })
+        } else {
+            Ok(self.rest())
         }
     }
 

@@ -35,7 +35,8 @@ fn send_many(verifier: &CredentialVerifier, issuer: &Party, device: &Party) {
 
 #[test]
 fn a_revocation_stays_known_however_many_lists_follow() {
-    let (issuer, device) = (Party::new(KeyType::P256), Party::new(KeyType::P256));
+    let issuer = Party::new(KeyType::P256);
+    let device = Party::new(KeyType::P256);
     let known = Arc::new(Known::new(Knowledge::default()));
     let verifier = issuer.verifier().with_known(known.clone());
     let credential = issued(&issuer, &device, LIST);
@@ -59,7 +60,8 @@ fn a_revocation_stays_known_however_many_lists_follow() {
 
 #[test]
 fn the_lists_of_the_program_never_leave() {
-    let (issuer, device) = (Party::new(KeyType::P256), Party::new(KeyType::P256));
+    let issuer = Party::new(KeyType::P256);
+    let device = Party::new(KeyType::P256);
     let verifier = issuer.verifier().with_status(lists(issuer.list(true, 10_000)));
     send_many(&verifier, &issuer, &device);
     let credential = issued(&issuer, &device, LIST);
@@ -69,8 +71,10 @@ fn the_lists_of_the_program_never_leave() {
 
 /// One issuer, whose document has both keys.
 fn with_two_keys() -> [Party; 2] {
-    let (first, key) = (Party::named("did:web:issuer.example"), key(KeyType::P256));
-    let (did, mut value) = (first.did().clone(), first.document.value().clone());
+    let first = Party::named("did:web:issuer.example");
+    let key = key(KeyType::P256);
+    let did = first.did().clone();
+    let mut value = first.document.value().clone();
     let id = format!("{did}#key-2");
     let method = json!({
         "id": id, "type": "Multikey", "controller": did.as_str(), "publicKeyMultibase": public(&key).to_multikey(),
@@ -86,7 +90,8 @@ fn an_older_list_by_another_key_of_the_issuer_stays_refused() {
     let ([first, second], device) = (with_two_keys(), Party::new(KeyType::P256));
     let known = Arc::new(Known::new(Knowledge::default()));
     let credential = issued(&first, &device, LIST);
-    let (older, revoked) = (first.published_list(LIST, false, 200), second.published_list(LIST, true, 100));
+    let older = first.published_list(LIST, false, 200);
+    let revoked = second.published_list(LIST, true, 100);
     let refusal = judged(&first.verifier().with_known(known.clone()), &credential, &revoked).unwrap_err();
     assert_eq!(refusal.alert(), Alert::CERTIFICATE_REVOKED);
     // After a restart, without any list at hand.
@@ -133,7 +138,8 @@ fn lists_of_an_issuer_count_again_when_it_has_removed_a_stolen_key() {
 fn a_list_by_a_removed_key_says_nothing() {
     let ([removed, kept], device) = (with_two_keys(), Party::new(KeyType::P256));
     let verifier = CredentialVerifier::new(awslc(), [key_alone(&kept)]);
-    let (credential, list) = (issued(&kept, &device, LIST), removed.published_list(LIST, false, 60));
+    let credential = issued(&kept, &device, LIST);
+    let list = removed.published_list(LIST, false, 60);
     let refusal = judged(&verifier, &credential, &list).unwrap_err();
     assert_eq!(refusal.alert(), Alert::CERTIFICATE_EXPIRED, "{refusal}");
     assert!(verifier.status_lists().iter().next().is_none());
@@ -146,7 +152,8 @@ fn a_list_by_a_removed_key_says_nothing() {
 /// Issuers revoke several times in one second.
 #[test]
 fn of_two_lists_of_one_second_the_one_with_more_bits_stays_known() {
-    let (issuer, device) = (Party::new(KeyType::P256), Party::new(KeyType::P256));
+    let issuer = Party::new(KeyType::P256);
+    let device = Party::new(KeyType::P256);
     let known = Arc::new(Known::new(Knowledge::default()));
     let credential = issued(&issuer, &device, LIST);
     let sides = [(); 2].map(|()| issuer.verifier().with_known(known.clone()));
@@ -163,7 +170,8 @@ fn of_two_lists_of_one_second_the_one_with_more_bits_stays_known() {
 fn a_waiting_list_ends_sessions_and_cache_entries() {
     for cached in [false, true] {
         for is_at_hand in [true, false] {
-            let (issuer, device) = (Party::named("did:web:issuer.example"), Party::new(KeyType::P256));
+            let issuer = Party::named("did:web:issuer.example");
+            let device = Party::new(KeyType::P256);
             let hub = Party::new(KeyType::P256);
             let own = device.shows(issuer.issue(&device, with_status));
             let client = client(profile(trust(issuer.verifier()), vec![own]));

@@ -41,7 +41,8 @@ impl DidProofs for Proof {
 /// Rule 2: a peer is a member of a list, and this side knows only the list's root.
 #[test]
 fn accepts_members_of_a_list_by_their_proofs() {
-    let (issuer, device) = (Party::new(KeyType::P256), Party::named("did:web:device.example"));
+    let issuer = Party::new(KeyType::P256);
+    let device = Party::named("did:web:device.example");
     let provider = awslc();
     let others = [1, 2, 3].map(|number| format!("did:web:other-{number}.example").parse::<Did>().unwrap());
     let members = Members::new(&provider, others.iter().chain([device.did()]).cloned());
@@ -149,8 +150,9 @@ fn strangers_cost_no_look_up_of_an_issuer() {
 /// Not even a list that revokes the credential.
 #[test]
 fn strangers_leave_no_status_list() {
-    let (issuer, member, stranger) =
-        (Party::new(KeyType::P256), Party::new(KeyType::P256), Party::new(KeyType::P256));
+    let issuer = Party::new(KeyType::P256);
+    let member = Party::new(KeyType::P256);
+    let stranger = Party::new(KeyType::P256);
     let provider = awslc();
     let staple = dunlin_identity::credential::status::write_staple(&[issuer.published_list(LIST, true, 60)]);
     let staple = staple.unwrap();

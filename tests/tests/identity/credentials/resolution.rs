@@ -4,9 +4,12 @@ use super::*;
 
 #[test]
 fn refuses_deactivated_and_outdated_identifiers() {
-    let (issuer, device) = (Party::new(KeyType::P256), Party::named("did:web:device.example"));
+    let issuer = Party::new(KeyType::P256);
+    let device = Party::named("did:web:device.example");
     let own = device.shows(issuer.issue(&device, unchanged));
-    let (known, old, ended) = (cache(), cache(), cache());
+    let known = cache();
+    let old = cache();
+    let ended = cache();
     known.insert(device.document.clone(), 1, NOW_S).unwrap();
     old.insert(device.document.clone(), 1, NOW_S - 3601).unwrap();
     ended.insert(device.document.clone(), 1, NOW_S).unwrap();
@@ -33,7 +36,8 @@ fn refuses_deactivated_and_outdated_identifiers() {
 /// the issuer's credentials, and a resolution counts for a limited time.
 #[test]
 fn refuses_deactivated_and_outdated_issuers() {
-    let (issuer, device) = (Party::named("did:web:issuer.example"), Party::new(KeyType::P256));
+    let issuer = Party::named("did:web:issuer.example");
+    let device = Party::new(KeyType::P256);
     let own = device.shows(issuer.issue(&device, unchanged));
     let listed = TrustList::new([issuer.did().clone()]);
     let at = |resolved_s: Seconds| {
@@ -80,7 +84,8 @@ fn refuses_deactivated_and_outdated_issuers() {
 /// An issuer whose document the program has not given: the latest that a resolver knows counts.
 #[test]
 fn a_resolved_issuer_counts_with_its_latest_document() {
-    let (issuer, device) = (Party::named("did:web:issuer.example"), Party::new(KeyType::P256));
+    let issuer = Party::named("did:web:issuer.example");
+    let device = Party::new(KeyType::P256);
     let known = cache();
     let listed = TrustList::new([issuer.did().clone()]);
     let resolvers: [Arc<dyn Resolver>; 1] = [known.clone()];
@@ -195,8 +200,10 @@ fn pins_of_peers_resolve_no_issuer() {
 /// A verifier that must look a document up asks, and only for a credential by a trusted issuer.
 #[test]
 fn asks_for_a_document_that_is_not_at_hand() {
-    let (issuer, device) = (Party::new(KeyType::P256), Party::named("did:web:device.example"));
-    let (known, pki) = (cache(), Pki::shared(dunlin_tests::KeyType::P256));
+    let issuer = Party::new(KeyType::P256);
+    let device = Party::named("did:web:device.example");
+    let known = cache();
+    let pki = Pki::shared(dunlin_tests::KeyType::P256);
     let verifier = Arc::new(issuer.verifier().with_resolver(known.clone()).asking());
     let trust = Verifiers::default().with(verifier.clone());
     let server = server(profile(trust, vec![pki.server.x509(&awslc())]));
@@ -263,7 +270,8 @@ fn a_cache_of_documents_shows_no_two_histories() {
     };
     // Of two look-ups of a did:web, the later one counts, in whatever order they end.
     let web = Party::named("did:web:device.example");
-    let (known, newer) = (cache(), other_key(&web));
+    let known = cache();
+    let newer = other_key(&web);
     for (document, at) in [(&newer, NOW_S), (&web.document, NOW_S - 1)] {
         known.insert(document.clone(), 0, at).unwrap();
         assert_eq!(known.resolve(web.did(), None, NOW_S).unwrap().document, newer);

@@ -23,8 +23,9 @@ fn beside(issuer: &Party, device: &Party, lists: &[Vec<u8>]) -> Credential {
 /// Over streams and datagrams, as certificates and in messages of their own, by both sides.
 #[test]
 fn accepts_a_stapled_status_without_a_list_at_hand() {
-    let (issuer, device, hub) =
-        (Party::new(KeyType::P256), Party::new(KeyType::P256), Party::new(KeyType::P256));
+    let issuer = Party::new(KeyType::P256);
+    let device = Party::new(KeyType::P256);
+    let hub = Party::new(KeyType::P256);
     let good = issuer.published_list(LIST, false, 60);
     for messages in [SsiMessages::Off, SsiMessages::Beside, SsiMessages::Alone] {
         let end = |own: Credential| profile(trust(issuer.verifier()), vec![own]).ssi_messages(messages);
@@ -53,7 +54,8 @@ fn accepts_a_stapled_status_without_a_list_at_hand() {
 /// the credentials of others.
 #[test]
 fn the_newest_list_counts() {
-    let (issuer, device) = (Party::new(KeyType::P256), Party::new(KeyType::P256));
+    let issuer = Party::new(KeyType::P256);
+    let device = Party::new(KeyType::P256);
     let old = beside(&issuer, &device, &[issuer.published_list(LIST, false, 3600)]);
     let revoked = "the issuer has revoked the credential";
     let knows = || issuer.verifier().with_status(lists(issuer.list(true, 60)));
@@ -77,8 +79,9 @@ fn the_newest_list_counts() {
 
 #[test]
 fn refuses_wrong_lists_beside_a_credential() {
-    let (issuer, other, device) =
-        (Party::new(KeyType::P256), Party::new(KeyType::P256), Party::new(KeyType::P256));
+    let issuer = Party::new(KeyType::P256);
+    let other = Party::new(KeyType::P256);
+    let device = Party::new(KeyType::P256);
     let day = DEFAULT_STATUS_AGE;
     let good = || issuer.published_list(LIST, false, 60);
     let own = |list: Vec<u8>| beside(&issuer, &device, &[list]);
@@ -125,10 +128,12 @@ fn refuses_wrong_lists_beside_a_credential() {
 
 #[test]
 fn a_holding_takes_the_lists_of_its_credential() {
-    let (issuer, device) = (Party::new(KeyType::P256), Party::new(KeyType::P256));
+    let issuer = Party::new(KeyType::P256);
+    let device = Party::new(KeyType::P256);
     let credential = issuer.issue(&device, with_status);
     let holding = || {
-        let (key, method) = (device.key.clone(), device.method());
+        let key = device.key.clone();
+        let method = device.method();
         Holding::of_credential(key, method, credential.clone(), &Contexts::default()).unwrap()
     };
     let list = issuer.published_list(LIST, false, 60);
@@ -145,18 +150,21 @@ fn a_holding_takes_the_lists_of_its_credential() {
 /// An abbreviated handshake carries no list, and ends when a newer one from any peer revokes the credential.
 #[test]
 fn a_cached_credential_needs_no_list() {
-    let (issuer, device, hub) =
-        (Party::new(KeyType::P256), Party::new(KeyType::P256), Party::new(KeyType::P256));
+    let issuer = Party::new(KeyType::P256);
+    let device = Party::new(KeyType::P256);
+    let hub = Party::new(KeyType::P256);
     let old = issuer.published_list(LIST, false, 100);
     let verifier = Arc::new(issuer.verifier());
     let own = hub.shows(issuer.issue(&hub, unchanged));
     let trusts = Verifiers::default().with(verifier.clone());
-    let (ours, theirs) = (Arc::new(MemoryClientCache::default()), Arc::new(MemoryServerCache::new(8)));
+    let ours = Arc::new(MemoryClientCache::default());
+    let theirs = Arc::new(MemoryServerCache::new(8));
     let shows = profile(trust(issuer.verifier()), vec![beside(&issuer, &device, &[old])]);
     let client = (*client(shows)).clone().with_handshake_cache(CacheMode::Compact, ours, DEFAULT_MAX_AGE);
     let server = (*server(profile(trusts, vec![own]))).clone();
     let server = server.with_handshake_cache(CacheMode::Compact, theirs, DEFAULT_MAX_AGE).unwrap();
-    let (client, server) = (Arc::new(client), Arc::new(server));
+    let client = Arc::new(client);
+    let server = Arc::new(server);
     for cached in [false, true] {
         let mut pair = Pair::new(&client, &server);
         pair.connect().unwrap();
@@ -172,7 +180,8 @@ fn a_cached_credential_needs_no_list() {
 /// refuses for another reason than its revocation.
 #[test]
 fn keeps_lists_only_after_all_checks() {
-    let (first, second) = (Party::named("did:web:issuer.example"), key(KeyType::Ed25519));
+    let first = Party::named("did:web:issuer.example");
+    let second = key(KeyType::Ed25519);
     let method = DidDocument::of_key(first.did(), "key-2", &public(&second)).unwrap();
     let mut document: Value = serde_json::from_str(first.document.canonical()).unwrap();
     let other: Value = serde_json::from_str(method.canonical()).unwrap();
@@ -185,7 +194,8 @@ fn keeps_lists_only_after_all_checks() {
     let device = Party::new(KeyType::P256);
     let entry = [CertificateDer::from(first.issue(&device, with_status))];
     let by_second = Party { key: second, document: method };
-    let (list, excluded) = (first.published_list(LIST, false, 60), by_second.published_list(LIST, false, 30));
+    let list = first.published_list(LIST, false, 60);
+    let excluded = by_second.published_list(LIST, false, 30);
     let p256: Vec<_> = provider
         .signatures
         .all

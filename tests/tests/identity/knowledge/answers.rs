@@ -49,7 +49,9 @@ fn without_a_watch_nothing_is_silent() {
 /// not make older proofs count.
 #[test]
 fn every_checkpoint_that_the_registry_has_signed_is_an_answer() {
-    let (mut registry, device, other) = (Registry::new(), Holder::new(), Holder::new());
+    let mut registry = Registry::new();
+    let device = Holder::new();
+    let other = Holder::new();
     let now_s = u64::try_from(NOW_S).unwrap();
     registry.put(&device);
     let smaller = registry.checkpoint(now_s);

@@ -149,7 +149,8 @@ impl World {
             Some(members) => Some(TrustList::default().with_members(members.root(&awslc()).unwrap())),
             None => (number % 3 == 1).then(|| TrustList::new(dids())),
         };
-        let (bits, node) = (Bitstring::default(), Node::Answers);
+        let bits = Bitstring::default();
+        let node = Node::Answers;
         Self { registry, issuer, holders, peers, members, bits, now: BEGIN, node }
     }
 
@@ -192,7 +193,8 @@ impl World {
 
     /// The issuer's list, as it is now.
     fn list(&self, key: usize) -> Vec<u8> {
-        let (did, until) = (&self.issuer.did, self.now + 400_000);
+        let did = &self.issuer.did;
+        let until = self.now + 400_000;
         let list = self.bits.credential(did, LIST, StatusPurpose::Revocation, self.now, until).unwrap();
         self.issuing(key, |issuer| issuer.issue_jwt(&list, &Contexts::default()).unwrap().into_bytes())
     }
@@ -263,7 +265,8 @@ impl Client {
         let cache = Arc::new(MemoryClientCache::default());
         let cached = config.clone().with_handshake_cache(CacheMode::Compact, cache, DEFAULT_MAX_AGE);
         let configs = [config, sessions, cached].map(Arc::new);
-        let (sequence, bits) = (own.state.sequence(), world.bits.clone());
+        let sequence = own.state.sequence();
+        let bits = world.bits.clone();
         let methods = keys.map(|key| world.issuing(key, |issuer| issuer.method.clone()));
         Self { holder, sequence, methods, bits, configs, frozen: None, is_over: false }
     }
@@ -331,7 +334,8 @@ impl Server {
         let resumes = config.clone().with_tickets(Tickets::stateless(tickets.clone()));
         let caches = config.clone().with_handshake_cache(CacheMode::Compact, cache.clone(), DEFAULT_MAX_AGE);
         let configs = [config, resumes, caches.unwrap()].map(Arc::new);
-        let (watches, asked) = (vec![documents.watch(instant(now))], Cell::new(0));
+        let watches = vec![documents.watch(instant(now))];
+        let asked = Cell::new(0);
         Self {
             trust,
             issuer,
@@ -350,7 +354,9 @@ impl Server {
     }
 
     fn restart(&mut self, now: Seconds) {
-        let (tickets, cache, list) = (self.tickets.clone(), self.cache.clone(), self.list.clone());
+        let tickets = self.tickets.clone();
+        let cache = self.cache.clone();
+        let list = self.list.clone();
         let of = (self.trust.clone(), self.issuer.clone(), self.peers.clone());
         *self = Self::begin(of, list, tickets, cache, &self.known.records(), now);
     }
@@ -361,7 +367,8 @@ impl Server {
 
     /// One of its watches asks the registry.
     fn watch(&self, world: &World, watch: usize) {
-        let (watch, now) = (&self.watches[watch % self.watches.len()], instant(world.now));
+        let watch = &self.watches[watch % self.watches.len()];
+        let now = instant(world.now);
         let signed_s = match world.node {
             Node::Answers => world.now,
             Node::Old => world.now - DAY,
@@ -512,7 +519,8 @@ struct History {
 
 impl History {
     fn new(seed: u64) -> Self {
-        let (world, random) = (World::new(seed), Random(seed));
+        let world = World::new(seed);
+        let random = Random(seed);
         let server = Server::new(&world);
         let clients = (0..=HOLDERS).rev().map(|holder| Client::new(&world, holder, [0; 2], true)).collect();
         let facts = Facts { answered: world.now, ..Facts::default() };
@@ -613,7 +621,8 @@ impl History {
             ways.swap(last, self.random.below(last + 1));
         }
         let before = client.frozen.as_ref().map(|(_, peer)| self.belief(peer));
-        let (was_removed, outages) = (self.has_removed(&client.methods[0]), self.server.outages());
+        let was_removed = self.has_removed(&client.methods[0]);
+        let outages = self.server.outages();
         // The full handshake may ask the registry, and what it learns counts for the others from then on.
         let first = ways.map(|way| self.server.meet(&self.world, client, way));
         let verdicts = ways.map(|way| self.server.meet(&self.world, client, way));

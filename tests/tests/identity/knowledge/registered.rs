@@ -43,7 +43,8 @@ impl Holder {
     }
 
     pub(crate) fn rotate(&mut self) {
-        let (provider, next) = (awslc(), key());
+        let provider = awslc();
+        let next = key();
         let hash = Sha256Hash::of_key(&provider, &public(&next)).unwrap();
         let document = self.state.rotated(&public(&self.next), hash).unwrap();
         let update = Operation::update(&provider, &*self.next, &self.state, &document).unwrap();
@@ -99,7 +100,8 @@ impl Registry {
 
     /// A second history, which the same keys sign.
     pub(crate) fn other_history(&self) -> Self {
-        let (map, log) = (StateMap::default(), Tree::default());
+        let map = StateMap::default();
+        let log = Tree::default();
         Self { origin: self.origin, map, log, signers: self.signers.clone() }
     }
 
@@ -111,7 +113,8 @@ impl Registry {
     /// Takes a document without any check, as a dishonest registry can.
     pub(crate) fn put_document(&mut self, document: &DidDocument, sequence: u64, active: bool) {
         let provider = awslc();
-        let (key, hasher) = (map_key(&provider, document.id()).unwrap(), Hasher(provider.sha256));
+        let key = map_key(&provider, document.id()).unwrap();
+        let hasher = Hasher(provider.sha256);
         let document = Sha256Hash::of(&provider, document.canonical().as_bytes()).unwrap();
         let leaf = MapLeaf { document, sequence, active };
         self.map = self.map.with(hasher, key, leaf).unwrap();
@@ -120,7 +123,9 @@ impl Registry {
     }
 
     pub(crate) fn checkpoint(&self, now_s: u64) -> SignedCheckpoint {
-        let (provider, origin, size) = (awslc(), self.origin.to_owned(), self.log.size());
+        let provider = awslc();
+        let origin = self.origin.to_owned();
+        let size = self.log.size();
         let root = self.log.root(Hasher(provider.sha256), size).unwrap();
         let checkpoint = Checkpoint { origin, size, root };
         SignedCheckpoint::sign(&provider, checkpoint, &self.signers, now_s).unwrap()
@@ -132,7 +137,8 @@ impl Registry {
     }
 
     pub(crate) fn staple_of(&self, document: &DidDocument, now_s: i64) -> Staple {
-        let (provider, size) = (awslc(), self.log.size());
+        let provider = awslc();
+        let size = self.log.size();
         let path = self.log.inclusion(Hasher(provider.sha256), size - 1, size).unwrap();
         let proof = StateProof { map: self.map.prove(&map_key(&provider, document.id()).unwrap()), path };
         Staple {

@@ -96,7 +96,8 @@ pub(super) struct Deactivate {
 
 /// Runs `dunlin did update`.
 pub(super) fn update(args: &Update, out: &mut dyn Write) -> Result<(), Error> {
-    let (provider, client) = (lists::provider(), args.registry.client()?);
+    let provider = lists::provider();
+    let client = args.registry.client()?;
     match &args.out {
         Some(directory) => replace(args, directory, client.as_ref(), &provider, out),
         None => rotate(&args.dir, client.as_ref(), &provider, out),
@@ -112,8 +113,8 @@ fn rotate(
 ) -> Result<(), Error> {
     let _lock = lock(directory)?;
     let state = state(directory, "its key is the DID: replace it by a new DID with --new-id", provider)?;
-    let (current_file, next_file) =
-        (key_file(directory, state.sequence() + 1), key_file(directory, state.sequence() + 2));
+    let current_file = key_file(directory, state.sequence() + 1);
+    let next_file = key_file(directory, state.sequence() + 2);
     let current = files::private_key(&current_file)?;
     // The key of an earlier attempt that has not been completed serves as well.
     let next = match next_file.symlink_metadata() {
@@ -190,7 +191,8 @@ fn replace(
 
 /// Runs `dunlin did deactivate`.
 pub(super) fn deactivate(args: &Deactivate, out: &mut dyn Write) -> Result<(), Error> {
-    let (provider, client) = (lists::provider(), args.registry.client()?);
+    let provider = lists::provider();
+    let client = args.registry.client()?;
     let _lock = lock(&args.dir)?;
     let did = end(&args.dir, args.key.as_deref(), &provider)?;
     if let Some(client) = &client {

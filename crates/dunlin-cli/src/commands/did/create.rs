@@ -98,7 +98,8 @@ pub(super) fn run(args: &Create, out: &mut dyn Write) -> Result<(), Error> {
         Some(client) => Some(client.documents().trust().origin().to_owned()),
         None => args.registry.clone(),
     };
-    let (new, provider) = (New { key_type: args.key_type, method: args.method, registry }, lists::provider());
+    let new = New { key_type: args.key_type, method: args.method, registry };
+    let provider = lists::provider();
     let is_new = args.out.symlink_metadata().is_err();
     // With --force there may be a DID that another run is changing.
     files::create_directory(&args.out)?;

@@ -35,7 +35,8 @@ pub(super) struct Members {
 pub(super) fn run(args: &Members, out: &mut dyn Write) -> Result<(), Error> {
     let existing = Existing::from_force(args.force);
     files::check_new(&[&args.out], existing)?;
-    let (list, provider) = (did::written_out(&args.list)?, lists::provider());
+    let list = did::written_out(&args.list)?;
+    let provider = lists::provider();
     if let Some(other) = list.dids().find(|did| did.method() != "dunlin") {
         let why = format!("{other} is in no registry, with whose proofs that of its membership would travel");
         return Err(Error::failed(args.list.display(), why, "list DIDs of did:dunlin"));

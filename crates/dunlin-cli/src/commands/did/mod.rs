@@ -136,12 +136,16 @@ fn resolve(args: &Resolve, out: &mut dyn Write) -> Result<(), Error> {
 
 /// The latest document of a DID, from a registry or a web server; `None` if neither is asked.
 fn looked_up(args: &Resolve) -> Result<Option<DidDocument>, Error> {
-    let did = || match args.what.starts_with("did:") {
-        true => did::did(&args.what).map_err(|why| Error::usage(&args.what, why, "check the DID")),
-        false => Ok(did::document(&PathBuf::from(&args.what).join(DOCUMENT))?.id().clone()),
+    let did = || {
+        if args.what.starts_with("did:") {
+            did::did(&args.what).map_err(|why| Error::usage(&args.what, why, "check the DID"))
+        } else {
+            Ok(did::document(&PathBuf::from(&args.what).join(DOCUMENT))?.id().clone())
+        }
     };
     if let Some(url) = &args.registry {
-        let (did, client) = (did()?, args.access.client(url)?);
+        let did = did()?;
+        let client = args.access.client(url)?;
         if did.method() != "dunlin" {
             return Err(Error::usage("--registry", format!("{did} is in no registry"), "leave it out"));
         }
@@ -152,7 +156,8 @@ fn looked_up(args: &Resolve) -> Result<Option<DidDocument>, Error> {
         return Ok(None);
     }
     let provider = Arc::new(lists::provider());
-    let (did, web) = (did()?, WebDocuments::new(provider.clone(), args.access.https(&provider)?));
+    let did = did()?;
+    let web = WebDocuments::new(provider.clone(), args.access.https(&provider)?);
     let document = block_on(web.resolve(&did))?;
     let advice = "check the DID, and that its web server has the document";
     document.map(Some).map_err(|error| Error::failed(did, error, advice))
@@ -173,12 +178,11 @@ fn document(args: &Resolve, provider: &CryptoProvider) -> Result<DidDocument, Er
     let did = did::did(&args.what).map_err(|why| Error::usage(&args.what, why, "check the DID"))?;
     let Some(path) = &args.document else { return did::resolve(&did) };
     let document = did::document(path)?;
-    match *document.id() == did {
-        true => Ok(document),
-        false => {
-            let why = format!("it is the document of {}", document.id());
-            Err(Error::failed(path.display(), why, format!("give that of {did}")))
-        }
+    if *document.id() == did {
+        Ok(document)
+    } else {
+        let why = format!("it is the document of {}", document.id());
+        Err(Error::failed(path.display(), why, format!("give that of {did}")))
     }
 }
 

@@ -210,10 +210,7 @@ impl<'a> Group<'a> {
                 None => groups.push(Self { listeners: vec![listener] }),
             }
         }
-        match groups.is_empty() {
-            true => vec![Self { listeners: vec![] }],
-            false => groups,
-        }
+        if groups.is_empty() { vec![Self { listeners: vec![] }] } else { groups }
     }
 
     /// Whether the listeners speak DTLS. Without listeners, the versions in the ClientHello decide.
@@ -251,7 +248,8 @@ fn explain(
     client: Option<Client>,
     hello: &Hello,
 ) -> Explained {
-    let (from, info) = (hello.0, hello.1.clone().unwrap_or_default());
+    let from = hello.0;
+    let info = hello.1.clone().unwrap_or_default();
     let address = args.address.or(from.map(|from| from.ip()));
     // Without a server's keys, a name that is text is taken for a pre-shared key, and anything else for a
     // ticket that does not open.
@@ -275,9 +273,12 @@ fn explain(
     Explained {
         from,
         listeners: group.listeners.iter().map(|listener| listener.name.clone()).collect(),
-        explanation: policy.map(|policy| match group.is_dtls(&info) {
-            true => policy.explain_over_dtls(&hints, client.as_ref(), now_s),
-            false => policy.explain(&hints, client.as_ref(), now_s),
+        explanation: policy.map(|policy| {
+            if group.is_dtls(&info) {
+                policy.explain_over_dtls(&hints, client.as_ref(), now_s)
+            } else {
+                policy.explain(&hints, client.as_ref(), now_s)
+            }
         }),
         routes: group.listeners.iter().map(route).collect(),
         client,
@@ -293,9 +294,10 @@ fn credential(path: &Path) -> Result<Client, Error> {
 /// Reads the ClientHellos of a file, or of the argument itself if it is hexadecimal and no such file exists.
 fn hellos(input: &Path) -> Result<Vec<Hello>, Error> {
     let text = input.to_string_lossy();
-    let (name, content) = match input.exists() || text == "-" {
-        true => (text.to_string(), files::read(input)?.to_vec()),
-        false => (printable(&text), text.as_bytes().to_vec()),
+    let (name, content) = if input.exists() || text == "-" {
+        (text.to_string(), files::read(input)?.to_vec())
+    } else {
+        (printable(&text), text.as_bytes().to_vec())
     };
     let failed = |why: &dyn std::fmt::Display| {
         Error::failed(

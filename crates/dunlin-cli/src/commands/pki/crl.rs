@@ -61,7 +61,8 @@ pub(super) fn run(args: &Crl, out: &mut dyn Write) -> Result<(), Error> {
     })?;
     let pem = revocation_list_to_pem(&list)?;
     files::write(&args.crl, pem.as_bytes(), Access::Public, Existing::Replace)?;
-    let (path, until) = (printable(&args.crl.display().to_string()), format_time(spec.validity.not_after()));
+    let path = printable(&args.crl.display().to_string());
+    let until = format_time(spec.validity.not_after());
     writeln!(out, "{path}: CRL, {} bytes, valid until {until}", list.len())?;
     Ok(())
 }

@@ -34,9 +34,10 @@ impl List {
         let advice = "write a DID on each line";
         let refused = |why: &dyn std::fmt::Display| Error::failed(path.display(), why, advice);
         let list = TrustList::read(&files::text(path)?).map_err(|error| refused(&error))?;
-        match list.roots().is_empty() {
-            true => Ok(Self { dids: list.dids().cloned().collect(), stamp }),
-            false => Err(refused(&"a creation does not prove membership")),
+        if list.roots().is_empty() {
+            Ok(Self { dids: list.dids().cloned().collect(), stamp })
+        } else {
+            Err(refused(&"a creation does not prove membership"))
         }
     }
 }

@@ -92,7 +92,8 @@ pub(super) struct Export {
 /// Runs `dunlin registry audit`.
 pub(super) fn audit(args: &Audit, out: &mut dyn Write) -> Result<(), Error> {
     let place = Place::new(&args.dir);
-    let (database, trust) = (place.database(), place.trust()?);
+    let database = place.database();
+    let trust = place.trust()?;
     let published = checkpoints(&args.checkpoint, &trust, &place)?;
     let keys: Vec<_> = trust.logs().cloned().collect();
     let found = audits::audit(&place.provider, &database, log(&trust, &keys), &published);
@@ -113,7 +114,8 @@ pub(super) fn backup(args: &Backup, out: &mut dyn Write) -> Result<(), Error> {
 /// Runs `dunlin registry restore`.
 pub(super) fn restore(args: &Restore, out: &mut dyn Write) -> Result<(), Error> {
     let place = Place::new(&args.out);
-    let (database, trust) = (place.database(), place.trust()?);
+    let database = place.database();
+    let trust = place.trust()?;
     files::check_new(&[&database], Existing::Keep)?;
     let published = checkpoints(&args.checkpoint, &trust, &place)?;
     let keys: Vec<_> = trust.logs().cloned().collect();
@@ -153,8 +155,8 @@ fn checkpoints(
 ) -> Result<Vec<SignedCheckpoint>, Error> {
     let now_s = unsigned(now_s());
     let read = |path: &PathBuf| {
-        let (advice, note) =
-            ("give a checkpoint as `dunlin registry checkpoint` prints it", files::text(path)?);
+        let advice = "give a checkpoint as `dunlin registry checkpoint` prints it";
+        let note = files::text(path)?;
         let read = match trust.log() {
             Some(_) => SignedCheckpoint::read(note.as_bytes()),
             None => trust.signed(&place.provider, note.as_bytes(), None, now_s),

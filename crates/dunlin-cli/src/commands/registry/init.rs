@@ -29,7 +29,9 @@ pub(super) struct Init {
 /// Runs `dunlin registry init`.
 pub(super) fn run(args: &Init, out: &mut dyn Write) -> Result<(), Error> {
     let place = Place::new(&args.out);
-    let (database, key, public) = (place.database(), place.key(), place.public());
+    let database = place.database();
+    let key = place.key();
+    let public = place.public();
     // Nothing is ever replaced: an empty log under an existing name would be a second history.
     files::check_new(&[&database, &key, &public], Existing::Keep)?;
     if args.origin.contains("://") {

@@ -133,7 +133,8 @@ impl Place {
     /// The trust that verifiers have in this registry: in the keys of registry.pub, or in the validators of a
     /// replica's chain.
     fn trust(&self) -> Result<RegistryTrust, Error> {
-        let (public, genesis) = (self.public(), self.genesis());
+        let public = self.public();
+        let genesis = self.genesis();
         let is_replica = !public.exists() && genesis.exists();
         registry::trust(if is_replica { &genesis } else { &public }, &self.provider)
     }

@@ -37,7 +37,9 @@ pub(super) fn run(args: &Rekey, out: &mut dyn Write) -> Result<(), Error> {
     let place = Place::new(&args.dir);
     let trust = place.trust()?;
     place.own(&trust)?;
-    let (key, next, public) = (place.key(), place.next_key(), place.public());
+    let key = place.key();
+    let next = place.next_key();
+    let public = place.public();
     let keys = |key| {
         let keys = Settings::new(place.provider.clone(), trust.origin(), key).keys();
         keys.map_err(|error| Error::failed(public.display(), error, "give the directory of a registry"))

@@ -85,7 +85,8 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
 
 /// The chain of a genesis file, and the file.
 fn chain(path: &Path, place: &Place) -> Result<(Chain, Vec<u8>), Error> {
-    let (genesis, now_s) = (files::text(path)?, u64::try_from(now_s()).unwrap_or(0));
+    let genesis = files::text(path)?;
+    let now_s = u64::try_from(now_s()).unwrap_or(0);
     let trust = ChainTrust::from_genesis(&place.provider, genesis.as_bytes(), now_s);
     let advice = "give CometBFT's genesis.json with chain_id, validators, and app_state {\"origin\": \"…\"}";
     let trust = trust.map_err(|error| Error::failed(path.display(), error, advice))?;
@@ -100,7 +101,8 @@ fn sockets(place: &Place) -> Sockets {
 fn init(args: &Init, out: &mut dyn Write) -> Result<(), Error> {
     let mut place = Place::new(&args.out);
     let (chain, genesis) = chain(&args.genesis, &place)?;
-    let (database, copy) = (place.database(), place.genesis());
+    let database = place.database();
+    let copy = place.genesis();
     files::check_new(&[&database, &copy], Existing::Keep)?;
     // A process that reaches its sockets can end the replica's agreement with the chain.
     files::create_private_directory(&args.out)?;
@@ -125,8 +127,9 @@ fn init(args: &Init, out: &mut dyn Write) -> Result<(), Error> {
 fn run_replica(args: &Run) -> Result<(), Error> {
     stop::raise_file_limit();
     let place = Place::new(&args.dir);
-    let (acceptor, database, limits) =
-        (args.listen.acceptor(&place)?, place.database(), args.admit.limits()?);
+    let acceptor = args.listen.acceptor(&place)?;
+    let database = place.database();
+    let limits = args.admit.limits()?;
     let (chain, _) = chain(&place.genesis(), &place)?;
     let replica = Replica::open(&database, place.provider.clone(), chain);
     let replica = Arc::new(replica.map_err(|error| failed(&database, &error))?);

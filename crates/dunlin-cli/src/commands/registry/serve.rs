@@ -85,8 +85,10 @@ impl Listen {
 pub(super) fn run(args: &Serve) -> Result<(), Error> {
     stop::raise_file_limit();
     let place = Place::new(&args.dir);
-    let (trust, acceptor) = (place.trust()?, args.listen.acceptor(&place)?);
-    let (settings, witnesses) = (settings(&place, &trust)?, witnesses(args, &place)?);
+    let trust = place.trust()?;
+    let acceptor = args.listen.acceptor(&place)?;
+    let settings = settings(&place, &trust)?;
+    let witnesses = witnesses(args, &place)?;
     match (settings.witnesses.is_empty() && settings.watches.is_empty(), witnesses.is_empty()) {
         (true, false) => {
             let why = format!("{} has no key of another witness or watch", place.public().display());
@@ -98,7 +100,8 @@ pub(super) fn run(args: &Serve) -> Result<(), Error> {
         }
         _ => {}
     }
-    let (database, limits) = (place.database(), args.admit.limits()?);
+    let database = place.database();
+    let limits = args.admit.limits()?;
     let registry = Registry::open(&database, &settings).map_err(|error| failed(&database, &error))?;
     let log = program::begin_log(LogConfig { level: LogLevel::Info, format: LogFormat::Text });
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
@@ -108,9 +111,10 @@ pub(super) fn run(args: &Serve) -> Result<(), Error> {
         let registry = Arc::new(registry);
         let serving = serve(registry.clone(), socket, acceptor, limits, async { stop.wait().await });
         let following = async {
-            match witnesses.is_empty() {
-                true => std::future::pending().await,
-                false => follow(registry, witnesses, WITNESS_PERIOD).await,
+            if witnesses.is_empty() {
+                std::future::pending().await
+            } else {
+                follow(registry, witnesses, WITNESS_PERIOD).await
             }
         };
         tokio::select! {
@@ -190,7 +194,8 @@ mod tests {
     async fn clients_of_a_registry_resume_their_sessions() {
         let directory = tempfile::tempdir().unwrap();
         let tree = Tree::generate(&TreeSpec::new(KeyType::P256, 10).unwrap()).unwrap();
-        let (cert, place) = (directory.path().join("server.pem"), Place::new(directory.path()));
+        let cert = directory.path().join("server.pem");
+        let place = Place::new(directory.path());
         let chain = certificates_to_pem(&tree.server.chain).unwrap();
         std::fs::write(&cert, [chain, tree.server.key.to_pem().unwrap().to_string()].concat()).unwrap();
         let listen = Listen { accept: "127.0.0.1:0".parse().unwrap(), cert, key: None };

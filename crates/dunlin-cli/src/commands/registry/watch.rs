@@ -93,7 +93,9 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
 
 fn init(args: &Init, out: &mut dyn Write) -> Result<(), Error> {
     let place = Place::new(&args.out);
-    let (database, key, public) = (place.database(), place.watch_key(), place.watch_public());
+    let database = place.database();
+    let key = place.watch_key();
+    let public = place.watch_public();
     files::check_new(&[&database, &key, &public], Existing::Keep)?;
     let trust = trust(&args.registry_key, &place.provider)?;
     if trust.log().is_none() {
@@ -120,8 +122,9 @@ fn init(args: &Init, out: &mut dyn Write) -> Result<(), Error> {
 fn run_watch(args: &Run) -> Result<(), Error> {
     stop::raise_file_limit();
     let place = Place::new(&args.dir);
-    let (acceptor, database, trust) =
-        (args.listen.acceptor(&place)?, place.database(), trust(&args.registry_key, &place.provider)?);
+    let acceptor = args.listen.acceptor(&place)?;
+    let database = place.database();
+    let trust = trust(&args.registry_key, &place.provider)?;
     let key = place.signing_key(&place.watch_key())?;
     let public = dunlin_identity::key::PublicKey::from_spki(key.public_key());
     let public =
@@ -148,8 +151,8 @@ fn run_watch(args: &Run) -> Result<(), Error> {
     let source = Source::new(&args.registry, connector);
     let source = source.map_err(|error| Error::usage("--registry", error, "plain HTTP is never used"))?;
     let watch = Watch::open(&database, &settings, source).map_err(|error| failed(&database, &error))?;
-    let (watch, log) =
-        (Arc::new(watch), program::begin_log(LogConfig { level: LogLevel::Info, format: LogFormat::Text }));
+    let watch = Arc::new(watch);
+    let log = program::begin_log(LogConfig { level: LogLevel::Info, format: LogFormat::Text });
     // The registry asks about every checkpoint, and again while a long log is being verified.
     let limits = Limits { writes_per_minute: 600, write_burst: 600, ..Limits::default() };
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;

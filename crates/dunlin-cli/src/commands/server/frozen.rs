@@ -70,7 +70,8 @@ impl Server {
             self.tell_error_first(&Error::failed("--frozen", why, advice));
         }
         for association in associations {
-            let (server, from) = (self.clone(), interfaces::unmapped(association.peer_address()));
+            let server = self.clone();
+            let from = interfaces::unmapped(association.peer_address());
             connections.resume(async move { server.resume(association, from).await });
         }
         if self.frozen.is_some() {
@@ -97,8 +98,10 @@ impl Server {
             Ok(Ok(Thaw::NoFile)) => Ok(Vec::new()),
             Err(error) => Err(Error::failed("--frozen", error, "report this error")),
             Ok(Ok(Thaw::Thawed(connections, refused))) => {
-                let (ms, file) = (begin.elapsed().as_millis(), frozen.path());
-                let (associations, others) = (connections.len(), refused.len());
+                let ms = begin.elapsed().as_millis();
+                let file = frozen.path();
+                let associations = connections.len();
+                let others = refused.len();
                 let text = || format!("thawed {} from {file} in {ms} ms", count_of(associations));
                 let event = || Event::Thawed(Frozen { file: file.clone(), associations, others, ms });
                 self.tell_first(Level::Info, text, event);
@@ -137,7 +140,8 @@ impl Server {
         let frozen = tokio::task::spawn_blocking(move || freezing.freeze(&endpoint)).await;
         match frozen {
             Ok(Ok((frozen, aside))) => {
-                let (ms, file) = (begin.elapsed().as_millis(), place.path());
+                let ms = begin.elapsed().as_millis();
+                let file = place.path();
                 if let Some(aside) = aside {
                     let why = format!("this server has not thawed this file; it is now {}", aside.display());
                     let advice = "its associations thaw once it has its name again; give each server a file of its own, and end one before the next starts";
@@ -146,7 +150,8 @@ impl Server {
                 for (from, error) in &frozen.left {
                     self.log_failure(*from, not_kept(error));
                 }
-                let (associations, others) = (frozen.associations, frozen.left.len());
+                let associations = frozen.associations;
+                let others = frozen.left.len();
                 let text = || format!("froze {} into {file} in {ms} ms", count_of(associations));
                 let event = || Event::Frozen(Frozen { file: file.clone(), associations, others, ms });
                 self.log.say(Level::Info, text, event);
@@ -163,7 +168,8 @@ impl Server {
 
     /// Serves a client whose association another process has frozen, and returns whether it succeeded.
     async fn resume(self: Arc<Self>, association: DtlsAssociation, from: SocketAddr) -> bool {
-        let (negotiated, answers) = (association.negotiated().clone(), self.answers());
+        let negotiated = association.negotiated().clone();
+        let answers = self.answers();
         let (mut stream, traffic) = DtlsStream::new(association);
         let text = || format!("{from} continues: {}", Report::new(&stream).parameters());
         let event = || Event::Connection(Connection::new(at(from), Report::new(&stream).handshake()).into());

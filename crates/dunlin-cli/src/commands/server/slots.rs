@@ -170,7 +170,8 @@ mod tests {
 
     #[test]
     fn the_log_tells_of_a_limit_once_a_minute() {
-        let (refusals, begin) = (Refusals::default(), Instant::now());
+        let refusals = Refusals::default();
+        let begin = Instant::now();
         let [all, per_host] = [PlaceLimit::All, PlaceLimit::PerHost].map(Limit::Places);
         assert_eq!(refusals.note(all, begin), Some(0));
         assert_eq!(refusals.note(all, begin), None);

@@ -68,7 +68,8 @@ fn reload(config: Option<&Path>, route: &Route) -> Result<TunnelConfig, Faults> 
 
 /// Runs `dunlin tunnel`.
 pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
-    let (path, text) = (args.config.clone(), args.route.text()?);
+    let path = args.config.clone();
+    let text = args.route.text()?;
     let told = if path.is_some() { told } else { route::told };
     let config = load(path.as_deref(), &text).map_err(|faults| told(&faults))?;
     if args.check {

@@ -101,7 +101,8 @@ fn time(text: &str) -> Result<Seconds, String> {
 
 /// Runs `dunlin vc issue`.
 pub(super) fn run(args: &Issue, out: &mut dyn Write) -> Result<(), Error> {
-    let (provider, existing) = (lists::provider(), Existing::from_force(args.force));
+    let provider = lists::provider();
+    let existing = Existing::from_force(args.force);
     files::check_new(&[&args.out], existing)?;
     check_subject(&args.subject)?;
     let issuer = Own::load(&args.issuer, None, &[], &provider)?;
@@ -125,7 +126,9 @@ pub(super) fn run(args: &Issue, out: &mut dyn Write) -> Result<(), Error> {
     }
     let bytes = sign(&credential, &issuer, args.form.into(), &args.out, &provider)?;
     files::write(&args.out, &bytes, Access::Public, existing)?;
-    let (path, len, until) = (args.out.display(), bytes.len(), time_text(until));
+    let path = args.out.display();
+    let len = bytes.len();
+    let until = time_text(until);
     writeln!(out, "{path}: credential, {len} bytes, valid until {until}")?;
     Ok(())
 }

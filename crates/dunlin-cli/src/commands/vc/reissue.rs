@@ -48,8 +48,10 @@ impl Reissue {
         let verified =
             verifier.verify_with_status(provider, &bytes, holder, &lists, did::now_s()).map_err(refused)?;
         let form = Form::of(&bytes).map_err(refused)?;
-        let (list, out) = (list.map(Path::to_owned), PathBuf::new());
-        let (credential, statuses) = (verified.credential, verified.statuses);
+        let list = list.map(Path::to_owned);
+        let out = PathBuf::new();
+        let credential = verified.credential;
+        let statuses = verified.statuses;
         Ok(Self { credential, statuses, form, issuer, list, out })
     }
 

@@ -58,7 +58,8 @@ pub(super) fn revoke(args: &Revoke, out: &mut dyn Write) -> Result<(), Error> {
     for path in &args.credentials {
         let credential = did::credential(path)?;
         // Others' credentials may name places in this list, too.
-        let (entry, now) = (list.entry(0), did::now_s());
+        let entry = list.entry(0);
+        let now = did::now_s();
         let verified = issuer
             .verify(|verifier| verifier.statuses(&provider, &credential, now))
             .map_err(|error| Error::failed(path.display(), error, "give a credential of this issuer"))?;
@@ -105,7 +106,8 @@ impl List {
     /// Reads a list of this issuer.
     pub(super) fn read(path: &Path, issuer: &Own, provider: &CryptoProvider) -> Result<Self, Error> {
         let list = did::own_status_list(path, issuer, provider)?;
-        let (url, bits) = (list.url().to_owned(), list.bits().clone());
+        let url = list.url().to_owned();
+        let bits = list.bits().clone();
         let is_outdated = !list.is_by(&issuer.document);
         Ok(Self { path: path.to_owned(), url, bits, made: Some(list.made()), is_outdated })
     }

@@ -6,7 +6,8 @@ use super::*;
 fn checkpoints_audits_and_copies() {
     let place = place();
     let registry = Registry::new(&place);
-    let (url, access) = (registry.url(), registry.access.clone());
+    let url = registry.url();
+    let access = registry.access.clone();
     let keys = access.split_once("--registry-key").unwrap().1;
     let fetch = format!("registry checkpoint {url} --registry-key {keys}");
     place.dunlin(&format!("did create --method dunlin --out one {access}"));

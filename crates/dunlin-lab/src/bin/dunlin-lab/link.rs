@@ -100,7 +100,8 @@ impl Args {
 /// Runs `dunlin-lab link`.
 pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
     let ending = Ending::watch()?;
-    let (a, b) = (Namespace::open(&args.a)?, Namespace::open(&args.b)?);
+    let a = Namespace::open(&args.a)?;
+    let b = Namespace::open(&args.b)?;
     let ends = [
         End { namespace: &a, device: &args.device_a, address: args.address_a, mtu: args.mtu },
         End { namespace: &b, device: &args.device_b, address: args.address_b, mtu: args.mtu },
@@ -113,9 +114,10 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
         }
     }?;
     let counts = link.run_until(ending)?;
-    match args.json {
-        true => writeln!(out, "{}", json(&counts))?,
-        false => print(&counts, out)?,
+    if args.json {
+        writeln!(out, "{}", json(&counts))?
+    } else {
+        print(&counts, out)?
     }
     Ok(())
 }
@@ -140,7 +142,8 @@ fn print(counts: &Counts, out: &mut dyn Write) -> io::Result<()> {
         out,
         "dropped {lost} by chance, {overflowed} at a full queue, {cut} during cuts, {refused} at a device that was down"
     )?;
-    let (mean, max) = (microseconds(counts.mean_lateness()), microseconds(counts.latest));
+    let mean = microseconds(counts.mean_lateness());
+    let max = microseconds(counts.latest);
     writeln!(out, "late by {mean:.0} µs on average, {max:.0} µs at most")
 }
 

@@ -50,11 +50,12 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
         let why = format!("{} files, but a page shows at most {MAX_FILES}", files.len());
         return Err(Error::failed("report", why, "make several pages"));
     }
-    let read = |path: &PathBuf| match path.is_dir() {
-        true => {
+    let read = |path: &PathBuf| {
+        if path.is_dir() {
             Err(Error::failed(path.display(), "it is a directory", "give it with --in, or name its files"))
+        } else {
+            Ok(Report::read(path.display(), &files::read(path)?)?)
         }
-        false => Ok(Report::read(path.display(), &files::read(path)?)?),
     };
     let reports: Vec<_> = files.iter().map(read).collect::<Result<_, Error>>()?;
     let path = args.out.join(PAGE);
@@ -78,8 +79,9 @@ fn found_in(directory: &Path) -> Result<Vec<PathBuf>, Error> {
     let is_json = |path: &PathBuf| path.extension().is_some_and(|extension| extension == "json");
     let mut files: Vec<_> = paths.into_iter().filter(is_json).collect();
     files.sort();
-    match files.is_empty() {
-        true => Err(Error::failed(directory.display(), "no *.json in it", ADVICE)),
-        false => Ok(files),
+    if files.is_empty() {
+        Err(Error::failed(directory.display(), "no *.json in it", ADVICE))
+    } else {
+        Ok(files)
     }
 }

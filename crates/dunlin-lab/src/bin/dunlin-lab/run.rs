@@ -211,7 +211,8 @@ impl Run {
             return Ok(None);
         }
         let minutes = self.minutes.unwrap_or(HELD.minutes);
-        let (tls, dtls) = (self.tls.unwrap_or(HELD.tls), self.dtls.unwrap_or(HELD.dtls));
+        let tls = self.tls.unwrap_or(HELD.tls);
+        let dtls = self.dtls.unwrap_or(HELD.dtls);
         if self.name != "gateway" {
             return Err(Error::usage("--minutes, --tls, --dtls", "only for gateway", "leave them out"));
         }
@@ -230,9 +231,12 @@ impl Run {
 /// The command line, quoted for a shell.
 fn command() -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:,+@%".contains(c);
-    let quoted = std::env::args().skip(1).map(|word| match word.chars().all(plain) && !word.is_empty() {
-        true => word,
-        false => format!("'{}'", word.replace('\'', r"'\''")),
+    let quoted = std::env::args().skip(1).map(|word| {
+        if word.chars().all(plain) && !word.is_empty() {
+            word
+        } else {
+            format!("'{}'", word.replace('\'', r"'\''"))
+        }
     });
     ["dunlin-lab".to_owned()].into_iter().chain(quoted).collect::<Vec<_>>().join(" ")
 }

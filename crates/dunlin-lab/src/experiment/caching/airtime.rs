@@ -83,9 +83,10 @@ const NETWORKS: [Network; 4] = [
 
 /// The measured credentials.
 pub(super) fn credentials(quick: bool) -> Vec<Credential> {
-    match quick {
-        true => vec![Credential::RSA2048],
-        false => vec![Credential::RSA2048, Credential::P256, Credential::RAW_P256],
+    if quick {
+        vec![Credential::RSA2048]
+    } else {
+        vec![Credential::RSA2048, Credential::P256, Credential::RAW_P256]
     }
 }
 
@@ -124,7 +125,8 @@ impl Network {
                 airtime: all.airtime + cost.airtime,
             })
         };
-        let (up, down) = (by(Side::Client, self.up)?, by(Side::Server, self.down)?);
+        let up = by(Side::Client, self.up)?;
+        let down = by(Side::Server, self.down)?;
         Some(Costs { up, down, dtls_bytes: sent.iter().map(|sent| sent.packet.len()).sum() })
     }
 
@@ -153,7 +155,8 @@ impl Network {
 
 /// Returns the datagrams of two connections.
 fn connections(case: &Case<'_>) -> Result<Vec<Vec<Sent>>, Error> {
-    let (client, server) = (Arc::new(client(case)?), Arc::new(server(case)?.with_cookies(false)));
+    let client = Arc::new(client(case)?);
+    let server = Arc::new(server(case)?.with_cookies(false));
     let mut now = dunlin_tokio::now();
     let connect = |handshake| {
         let addresses = [CLIENT_ADDRESS, SERVER_ADDRESS];

@@ -217,7 +217,8 @@ impl Keys {
             let server = LeafSpec::server([SERVER_NAME.parse()?, "127.0.0.1".parse()?], validity);
             let client = LeafSpec::client(Subject::common_name("device-1")?, validity);
             let end = |side, leaf| End::new(credential.key_type(side), chain_length, leaf);
-            let (client, server) = (end(Side::Client, client)?, end(Side::Server, server)?);
+            let client = end(Side::Client, client)?;
+            let server = end(Side::Server, server)?;
             Ok(Self { credential, chain_length, client, server })
         };
         made().map_err(|error: dunlin_pki::Error| Error::new("certificates", &error, error.advice()))

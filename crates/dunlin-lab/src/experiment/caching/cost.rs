@@ -61,15 +61,19 @@ impl Ends {
     /// connection.
     pub(super) fn handshake(&self, mut done: impl FnMut(Side, &mut dyn FnMut())) -> Result<(), Error> {
         let now = dunlin_tokio::now();
-        let (mut ours, mut theirs) = (None, None);
+        let mut ours = None;
+        let mut theirs = None;
         done(Side::Client, &mut || {
             let address = ServerAddress::parse(SERVER_NAME, 0).map_err(failed);
             ours = Some(address.and_then(|to| TlsConnection::client(&self.client, to, now).map_err(failed)));
         });
         done(Side::Server, &mut || theirs = Some(TlsConnection::server(&self.server, now)));
         let missing = || failed("a connection was not made");
-        let (mut ours, mut theirs) = (ours.ok_or_else(missing)??, theirs.ok_or_else(missing)?);
-        let (mut side, mut wire, mut result) = (Side::Client, Vec::new(), Ok(0));
+        let mut ours = ours.ok_or_else(missing)??;
+        let mut theirs = theirs.ok_or_else(missing)?;
+        let mut side = Side::Client;
+        let mut wire = Vec::new();
+        let mut result = Ok(0);
         loop {
             let end = if side == Side::Client { &mut ours } else { &mut theirs };
             done(side, &mut || {

@@ -41,7 +41,8 @@ pub(super) fn connect(pair: &Pair, case: &Case<'_>, mtu: u16) -> Result<(), Erro
 /// Returns the frames of both connections in virtual time.
 pub(super) fn in_virtual_time(case: &Case<'_>, mtu: u16) -> Result<Vec<Frame>, Error> {
     let configs = configs(case, mtu)?;
-    let (mut now, mut all) = (dunlin_tokio::now(), Vec::new());
+    let mut now = dunlin_tokio::now();
+    let mut all = Vec::new();
     for (port, handshake) in (FIRST_PORT..).zip(case.mode.handshakes()) {
         let addresses = [SocketAddr::new(CLIENT_ADDRESS.ip(), port), SERVER_ADDRESS];
         let (sent, end) = run((&configs.0, &configs.1), addresses, now, DELAY, handshake)?;

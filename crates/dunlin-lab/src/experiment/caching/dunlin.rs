@@ -35,7 +35,8 @@ impl Stack for Dunlin {
         if case.protocol.is_over_datagrams() {
             return datagrams::connect(pair, case, mtu);
         }
-        let (client, server) = (Arc::new(client(case)?), Arc::new(server(case)?));
+        let client = Arc::new(client(case)?);
+        let server = Arc::new(server(case)?);
         let listener = pair.server.run(|| TcpListener::bind((Pair::SERVER, 0)))?.map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
         thread::scope(|scope| {

@@ -112,15 +112,17 @@ fn schemes(case: &Case<'_>) -> Vec<SignatureScheme> {
 /// Checks the kind of the handshake on this side.
 pub(super) fn expect(side: Side, negotiated: Option<&Negotiated>, wanted: Handshake) -> Result<(), Error> {
     let seen = negotiated.map(|all| {
-        let (own, peer) = (all.is_own_cached(), all.is_peer_cached());
+        let own = all.is_own_cached();
+        let peer = all.is_peer_cached();
         match side {
             Side::Client => [all.is_resumed(), peer, own],
             Side::Server => [all.is_resumed(), own, peer],
         }
     });
-    match seen == Some(wanted.parts()) {
-        true => Ok(()),
-        false => Err(failed(format_args!("a handshake is not {wanted:?}, as it should be"))),
+    if seen == Some(wanted.parts()) {
+        Ok(())
+    } else {
+        Err(failed(format_args!("a handshake is not {wanted:?}, as it should be")))
     }
 }
 

@@ -53,7 +53,8 @@ impl Files {
     pub(super) fn new(own: &End, peer: &End) -> Result<Self, Error> {
         let failed = |error| Error::new("keys of the lab", error, "report this as a bug");
         let pem = |chain: &[CertificateDer<'_>]| certificates_to_pem(chain).map_err(failed);
-        let (root, chain) = (pem(std::slice::from_ref(&peer.root))?, pem(&own.identity.chain)?);
+        let root = pem(std::slice::from_ref(&peer.root))?;
+        let chain = pem(&own.identity.chain)?;
         let key = own.identity.key.to_pem().map_err(failed)?;
         let file = |content: &str| MemoryFile::new(content.as_bytes());
         Ok(Self([file(&root)?, file(&chain)?, file(&key)?]))
@@ -68,7 +69,9 @@ impl Files {
         });
         let mut next = || items.next().unwrap_or_else(|| Ok(Vec::new()));
         let mut side = || {
-            let (trusted, chain, key) = (next()?, next()?, next()?);
+            let trusted = next()?;
+            let chain = next()?;
+            let key = next()?;
             let certificates = |items: Vec<Item>| {
                 items
                     .into_iter()
@@ -146,7 +149,8 @@ impl Stack for Foreign {
     }
 
     fn connect(&self, ground: &Ground, pair: &Pair, case: &Case<'_>, mtu: u16) -> Result<(), Error> {
-        let (client, server) = (&case.keys.client, &case.keys.server);
+        let client = &case.keys.client;
+        let server = &case.keys.server;
         let files = [Files::new(server, client)?, Files::new(client, server)?];
         let (server, ports) = self.serve(ground, &pair.server, files[0].arguments("server", case, mtu))?;
         let to = [Pair::SERVER.to_string(), ports].map(OsString::from);

@@ -273,7 +273,8 @@ impl<'a> Half<'a> {
     /// Runs a handshake of this kind. `done` runs each step of this side, beginning with the making of its
     /// connection.
     fn handshake(&mut self, wanted: Handshake, done: impl Fn(&mut dyn FnMut())) -> Result<(), Error> {
-        let (now, side) = (dunlin_tokio::now(), self.config.side());
+        let now = dunlin_tokio::now();
+        let side = self.config.side();
         let mut made = None;
         done(&mut || made = Some(self.config.connection(now)));
         let mut connection = made.ok_or_else(|| failed("a connection was not made"))??;
@@ -282,7 +283,8 @@ impl<'a> Half<'a> {
         }
         // A side without further output sends a length of zero.
         while let Some(len) = self.hear()? {
-            let (came, mut taken) = (self.flight.get(..len).unwrap_or_default(), Ok(0));
+            let came = self.flight.get(..len).unwrap_or_default();
+            let mut taken = Ok(0);
             done(&mut || taken = connection.receive(now, came));
             taken.map_err(failed)?;
             if self.say(&mut connection)? == 0 {
@@ -362,7 +364,8 @@ fn fill(case: &Case<'_>, count: u32, side: Side) -> Result<(), Error> {
         }
         Side::Server => {
             let kept = seen.client.lock().unwrap_or_else(PoisonError::into_inner).take();
-            let (client, store) = (kept.ok_or_else(no_peer)?, MemoryServerCache::new(room));
+            let client = kept.ok_or_else(no_peer)?;
+            let store = MemoryServerCache::new(room);
             let store = Box::leak(Box::new(store));
             for number in 0..count {
                 // Each peer is a client that uses two endpoints and has a ticket for each.

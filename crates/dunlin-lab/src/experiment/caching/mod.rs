@@ -100,13 +100,14 @@ impl Cells {
     fn new(quick: bool) -> Self {
         use KeyType::{Ed25519, MlDsa44, P256, Rsa4096};
         let others = [Rsa4096, P256, Ed25519, MlDsa44].map(Credential::X509);
-        match quick {
-            true => Self {
+        if quick {
+            Self {
                 is_quick: true,
                 credentials: vec![Credential::RSA2048, Credential::MIXED, Credential::P256],
                 mtus: vec![127, 1500],
-            },
-            false => Self {
+            }
+        } else {
+            Self {
                 is_quick: false,
                 credentials: [
                     &[Credential::RSA2048, Credential::MIXED],
@@ -115,7 +116,7 @@ impl Cells {
                 ]
                 .concat(),
                 mtus: vec![127, 576, 1500],
-            },
+            }
         }
     }
 
@@ -140,13 +141,15 @@ impl Cells {
             cells
         };
         let is_quick = self.is_quick;
-        let streams = match is_quick && credential == Credential::P256 {
-            true => vec![],
-            false => cells(Protocol::STREAMS, &self.mtus, &Mode::ALL),
+        let streams = if is_quick && credential == Credential::P256 {
+            vec![]
+        } else {
+            cells(Protocol::STREAMS, &self.mtus, &Mode::ALL)
         };
-        let datagrams = match is_quick {
-            true => cells(Protocol::DATAGRAMS, &[SMALLEST_MTU], &[Mode::Vanilla, Mode::COMPACT]),
-            false => cells(Protocol::DATAGRAMS, &self.mtus, &Mode::ALL),
+        let datagrams = if is_quick {
+            cells(Protocol::DATAGRAMS, &[SMALLEST_MTU], &[Mode::Vanilla, Mode::COMPACT])
+        } else {
+            cells(Protocol::DATAGRAMS, &self.mtus, &Mode::ALL)
         };
         [streams, datagrams].concat()
     }
@@ -255,10 +258,7 @@ impl Experiment for Caching {
 
 /// The keys whose heap is counted: the paper's.
 const fn with_heap(quick: bool) -> &'static [Credential] {
-    match quick {
-        true => &[Credential::RSA2048],
-        false => &[Credential::RSA2048, Credential::P256],
-    }
+    if quick { &[Credential::RSA2048] } else { &[Credential::RSA2048, Credential::P256] }
 }
 
 /// Measures the cost in memory of a repeated handshake with these keys.
@@ -274,9 +274,10 @@ struct InMemory {
 impl InMemory {
     /// A quick run has only the modes with a target value: compact, and a handshake without a cache.
     const fn modes(&self) -> &'static [Mode] {
-        match self.quick {
-            true => &[Mode::Vanilla, Mode::COMPACT],
-            false => &[Mode::Vanilla, Mode::COMPACT, Mode::Resumption, Mode::RESUMPTION_COMPACT],
+        if self.quick {
+            &[Mode::Vanilla, Mode::COMPACT]
+        } else {
+            &[Mode::Vanilla, Mode::COMPACT, Mode::Resumption, Mode::RESUMPTION_COMPACT]
         }
     }
 

@@ -34,7 +34,8 @@ struct Task {
 
 impl Task {
     fn new(options: impl IntoIterator<Item = OsString>, name: &str, case: &Case<'_>) -> Result<Self, Error> {
-        let (client, server) = (&case.keys.client, &case.keys.server);
+        let client = &case.keys.client;
+        let server = &case.keys.server;
         let files = [Files::new(client, server)?, Files::new(server, client)?];
         let mut command = Command::new(PROGRAM);
         command.args(options).arg(std::env::current_exe().map_err(failed)?);
@@ -71,7 +72,8 @@ pub(super) fn told_by_both<I: IntoIterator<Item = OsString>>(
     for task in [&mut client, &mut server] {
         task.command.stdin(Stdio::null()).stdout(Stdio::null());
     }
-    let (ours, theirs) = (ended(ours), ended(theirs));
+    let ours = ended(ours);
+    let theirs = ended(theirs);
     Ok([ours?, theirs?])
 }
 
@@ -79,8 +81,9 @@ pub(super) fn told_by_both<I: IntoIterator<Item = OsString>>(
 fn ended(child: Child) -> Result<String, Error> {
     let output = child.wait_with_output().map_err(failed)?;
     let told = String::from_utf8_lossy(&output.stderr).into_owned();
-    match output.status.success() {
-        true => Ok(told),
-        false => Err(failed(told.lines().last().unwrap_or("it failed and does not say why"))),
+    if output.status.success() {
+        Ok(told)
+    } else {
+        Err(failed(told.lines().last().unwrap_or("it failed and does not say why")))
     }
 }

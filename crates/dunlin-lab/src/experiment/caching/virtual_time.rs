@@ -31,7 +31,8 @@ impl Measured for InVirtualTime {
         if case.protocol.is_over_datagrams() {
             return datagrams::in_virtual_time(case, mtu);
         }
-        let (client, server) = (Arc::new(client(case)?), Arc::new(server(case)?));
+        let client = Arc::new(client(case)?);
+        let server = Arc::new(server(case)?);
         let mut frames = Vec::new();
         let mut begin = Duration::ZERO;
         for (port, handshake) in (FIRST_PORT..).zip(case.mode.handshakes()) {
@@ -85,8 +86,9 @@ fn ended<A: Application>(side: Side, peer: &TlsPeer<A>, handshake: Handshake) ->
         return Err(failed(error));
     }
     expect(side, connection.negotiated(), handshake)?;
-    match connection.has_closed() && connection.peer_has_closed() {
-        true => Ok(()),
-        false => Err(failed("a connection did not end")),
+    if connection.has_closed() && connection.peer_has_closed() {
+        Ok(())
+    } else {
+        Err(failed("a connection did not end"))
     }
 }

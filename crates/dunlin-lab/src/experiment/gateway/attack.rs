@@ -130,7 +130,8 @@ impl Attacker<'_> {
             let mut connection = DtlsConnection::client(self.client, name, *server, now()).map_err(failed)?;
             hellos.extend(connection.poll_transmit(now()).map(|transmit| (*server, transmit.datagram)));
         }
-        let (begin, mut sent) = (Instant::now(), 0);
+        let begin = Instant::now();
+        let mut sent = 0;
         let mut hellos = hellos.iter().cycle();
         while self.goes_on(phase) {
             let due = (begin.elapsed().as_secs_f64() * HELLOS) as usize;
@@ -146,7 +147,8 @@ impl Attacker<'_> {
     /// Begins handshakes and leaves them.
     async fn half_open(&self, phase: usize) -> Result<u64, Error> {
         let mut tasks = JoinSet::new();
-        let (mut due, mut number) = (Instant::now(), 0);
+        let mut due = Instant::now();
+        let mut number = 0;
         while self.goes_on(phase) {
             let Some(target) = self.target(number) else { break };
             let hello = hello(&target, self.client)?;
@@ -179,7 +181,8 @@ impl Attacker<'_> {
         for number in 0..SLOW_HELLOS {
             sleep(gap).await;
             let Some(target) = self.target(number).filter(|_| self.goes_on(phase)) else { break };
-            let (hello, connected) = (hello(&target, self.client)?, connected.clone());
+            let hello = hello(&target, self.client)?;
+            let connected = connected.clone();
             tasks.spawn(async move {
                 loop {
                     let sent = async {
@@ -201,7 +204,8 @@ impl Attacker<'_> {
         for number in 0..SLOW_READERS {
             sleep(gap).await;
             let Some(target) = self.target(number) else { break };
-            let (client, connected) = (self.client.clone(), connected.clone());
+            let client = self.client.clone();
+            let connected = connected.clone();
             tasks.spawn(async move {
                 let Ok(mut tls) = load::shaken_with(Some(ROOM), &target, &client).await else { return };
                 connected.fetch_add(1, Ordering::Relaxed);

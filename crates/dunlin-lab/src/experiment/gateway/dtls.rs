@@ -49,7 +49,9 @@ impl Dtls {
     ) -> Result<Self, Error> {
         let mut all = Self { wire: Wire::new().map_err(failed)?, clients: Vec::with_capacity(number) };
         let mut servers = servers.iter().copied().cycle();
-        let (mut open, mut looked, mut latest) = (Vec::new(), Instant::now(), Instant::now());
+        let mut open = Vec::new();
+        let mut looked = Instant::now();
+        let mut latest = Instant::now();
         while all.clients.len() < number || !open.is_empty() {
             while open.len() < HANDSHAKES && all.clients.len() < number {
                 let Some(server) = servers.next() else { break };
@@ -102,7 +104,9 @@ impl Dtls {
 
     /// Waits for datagrams up to this time, and passes data on to `heard`.
     fn receive(&mut self, time: Duration, mut heard: impl FnMut(&mut Client, usize)) -> Result<(), Error> {
-        let (clients, mut heard_of, mut error) = (&mut self.clients, Vec::new(), None);
+        let clients = &mut self.clients;
+        let mut heard_of = Vec::new();
+        let mut error = None;
         let received = self.wire.receive(time, |at, datagram| {
             let Some(client) = clients.get_mut(at) else { return };
             if let Err(why) = client.connection.receive(now(), client.server, datagram) {
@@ -126,7 +130,8 @@ impl Dtls {
         let mut trips = Trips::default();
         let number = self.clients.len() as u32;
         let gap = DTLS_PERIOD / number.max(1);
-        let (mut next, mut due) = (0, begin);
+        let mut next = 0;
+        let mut due = begin;
         let mut end = None;
         loop {
             let now = Instant::now();

@@ -88,13 +88,15 @@ pub(super) fn run(place: &Place<'_>, held: Held, progress: &Progress) -> Result<
     let begin = Instant::now();
     let spent = total_time(&mut servers)?;
     let ([tls, dtls, new], attacks) = {
-        let (of_dtls, of_attacks) = (stage.clone(), stage.clone());
+        let of_dtls = stage.clone();
+        let of_attacks = stage.clone();
         let holding = thread::spawn(move || {
             in_real_time();
             dtls.hold(begin, &of_dtls)
         });
         let attacking = {
-            let (targets, client) = (targets.clone(), client.clone());
+            let targets = targets.clone();
+            let client = client.clone();
             thread::spawn(move || attack::run(&targets, &addresses, &client, &of_attacks))
         };
         // The attackers share the core of the clients, whose times are to contain no waiting for them.
@@ -102,7 +104,8 @@ pub(super) fn run(place: &Place<'_>, held: Held, progress: &Progress) -> Result<
         in_real_time();
         let seen = runtime.block_on(traffic(clients, (&targets, &client), &stage, &rounds, progress));
         stage.has_ended.store(true, Ordering::Relaxed);
-        let (dtls, attacks) = (joined(holding), joined(attacking));
+        let dtls = joined(holding);
+        let attacks = joined(attacking);
         let [tls, new] = seen?;
         ([tls, dtls?, new], attacks?)
     };
@@ -170,7 +173,9 @@ async fn connect(
 ) -> Result<Vec<TlsStream<TcpStream>>, Error> {
     let next = Arc::new(AtomicUsize::new(0));
     let workers = (0..CONNECTING).map(|_| {
-        let (targets, client, next) = (targets.to_vec(), client.clone(), next.clone());
+        let targets = targets.to_vec();
+        let client = client.clone();
+        let next = next.clone();
         async move {
             let mut connected = Vec::new();
             loop {
@@ -193,7 +198,8 @@ async fn traffic(
     rounds: &Rounds,
     progress: &Progress,
 ) -> Result<[Trips; 2], Error> {
-    let (begin, number) = (Instant::now(), clients.len().max(1) as u32);
+    let begin = Instant::now();
+    let number = clients.len().max(1) as u32;
     let mut tasks = JoinSet::new();
     for (mut tls, at) in clients.into_iter().zip(0_u32..) {
         let stage = stage.clone();
@@ -206,7 +212,8 @@ async fn traffic(
                 let is_late = Instant::now() > due;
                 sleep_until(due.into()).await;
                 // A message that waited for the previous echo has waited for the gateway.
-                let (moment, sent) = (stage.moment(), if is_late { due } else { Instant::now() });
+                let moment = stage.moment();
+                let sent = if is_late { due } else { Instant::now() };
                 // The messages of a client that has lost its connection are lost, too.
                 is_connected = is_connected && load::exchange(&mut tls).await.is_ok();
                 trips.note(moment, is_connected.then(|| sent.elapsed()));
@@ -216,11 +223,14 @@ async fn traffic(
         });
     }
     let connecting = {
-        let (targets, client, stage) = (targets.to_vec(), client.clone(), stage.clone());
+        let targets = targets.to_vec();
+        let client = client.clone();
+        let stage = stage.clone();
         tokio::spawn(async move {
             let mut trips = Trips::default();
             for target in targets.iter().cycle().take_while(|_| !stage.has_ended()) {
-                let (moment, sent) = (stage.moment(), Instant::now());
+                let moment = stage.moment();
+                let sent = Instant::now();
                 let connected = load::connected(target, &client).await;
                 trips.note(moment, connected.is_ok().then(|| sent.elapsed()));
                 if let Ok(tls) = connected {

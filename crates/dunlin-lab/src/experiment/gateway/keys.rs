@@ -121,16 +121,15 @@ impl Keys {
     /// server's cache takes clients with the same key for one.
     pub(super) fn client(&self, number: usize, is_cached: bool) -> Result<Arc<ClientConfig>, Error> {
         let provider = Arc::new(dunlin_awslc::provider());
-        let pair = match is_cached {
-            true => KeyPair::generate(self.credential.key_type()).map_err(unusable)?,
-            false => {
-                let items = parse(self.client_key.as_bytes()).map_err(unusable)?;
-                let keys = items.into_iter().filter_map(|item| match item {
-                    Item::PrivateKey(pair) => Some(pair),
-                    _ => None,
-                });
-                keys.last().ok_or_else(|| unusable("a key is missing"))?
-            }
+        let pair = if is_cached {
+            KeyPair::generate(self.credential.key_type()).map_err(unusable)?
+        } else {
+            let items = parse(self.client_key.as_bytes()).map_err(unusable)?;
+            let keys = items.into_iter().filter_map(|item| match item {
+                Item::PrivateKey(pair) => Some(pair),
+                _ => None,
+            });
+            keys.last().ok_or_else(|| unusable("a key is missing"))?
         };
         let der = pair.to_pkcs8().map_err(unusable)?;
         let issued = || {
@@ -147,12 +146,11 @@ impl Keys {
             .credentials(vec![dunlin::Credential::x509(chain, key)])
             .trust(Trust { x509: Some(trust), raw_key: None });
         let config = ClientConfig::new(profile.build().map_err(unusable)?).with_server_name_sent(false);
-        Ok(Arc::new(match is_cached {
-            true => {
-                let store = Arc::new(MemoryClientCache::new(1));
-                config.with_handshake_cache(CacheMode::Compact, store, DEFAULT_MAX_AGE)
-            }
-            false => config,
+        Ok(Arc::new(if is_cached {
+            let store = Arc::new(MemoryClientCache::new(1));
+            config.with_handshake_cache(CacheMode::Compact, store, DEFAULT_MAX_AGE)
+        } else {
+            config
         }))
     }
 }

@@ -101,10 +101,7 @@ pub(super) async fn exchange(tls: &mut TlsStream<TcpStream>) -> io::Result<()> {
     tls.write_all(&message).await?;
     let mut echo = [0; MESSAGE];
     timeout(PATIENCE, tls.read_exact(&mut echo)).await??;
-    match echo == message {
-        true => Ok(()),
-        false => Err(io::Error::other("the echo differs from the message")),
-    }
+    if echo == message { Ok(()) } else { Err(io::Error::other("the echo differs from the message")) }
 }
 
 /// Closes a connection and awaits its end. Servers differ in whether they send a close_notify or just close.
@@ -138,7 +135,8 @@ pub(super) async fn connections(
 ) -> Result<(u64, Duration), Error> {
     let begin = Instant::now();
     let clients = configs.iter().map(|config| {
-        let (target, config) = (*target, config.clone());
+        let target = *target;
+        let config = config.clone();
         async move {
             let mut count = 0;
             loop {
@@ -175,7 +173,9 @@ pub(super) async fn concurrent(
 ) -> Result<Concurrent, Error> {
     let barrier = Arc::new(Barrier::new(number));
     let clients = (0..number).map(|_| {
-        let (target, config, barrier) = (*target, config.clone(), barrier.clone());
+        let target = *target;
+        let config = config.clone();
+        let barrier = barrier.clone();
         async move {
             barrier.wait().await;
             let begin = Instant::now();
@@ -195,7 +195,8 @@ pub(super) async fn round_trips(
     period: Option<Duration>,
     time: Duration,
 ) -> Result<(Vec<Duration>, Vec<TlsStream<TcpStream>>), Error> {
-    let (begin, number) = (Instant::now(), clients.len().max(1) as u32);
+    let begin = Instant::now();
+    let number = clients.len().max(1) as u32;
     let clients = clients.into_iter().zip(0_u32..).map(|(mut tls, at)| {
         let target = *target;
         async move {
@@ -290,7 +291,9 @@ pub(super) async fn bulk(
     }
     sleep(RUN_UP).await;
     let counter = if direction == Direction::Upload { sunk } else { &read };
-    let (count, begin, spent) = (counter.load(Ordering::Relaxed), Instant::now(), measured()?);
+    let count = counter.load(Ordering::Relaxed);
+    let begin = Instant::now();
+    let spent = measured()?;
     tokio::select! {
         () = sleep(time) => {}
         ended = tasks.join_next() => {

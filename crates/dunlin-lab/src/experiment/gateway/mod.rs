@@ -218,7 +218,8 @@ fn race(place: &Place<'_>, plan: &Plan, progress: &Progress) -> Result<Vec<Row>,
     progress.steps(cases.len() * plan.runs as usize);
     let time = if plan.quick { QUICK_TIME } else { TIME };
     let concurrent = if plan.quick { QUICK_CONCURRENT } else { CONCURRENT };
-    let (mut seen, mut failed) = (Seen::new(), BTreeSet::new());
+    let mut seen = Seen::new();
+    let mut failed = BTreeSet::new();
     for _ in 0..plan.runs {
         for case in &cases {
             if failed.contains(case) {
@@ -337,12 +338,11 @@ fn row(contenders: &[Contender<'_>], seen: &Seen, (part, at): (Part, usize)) -> 
         let own = values(at, name);
         let row = row.figure(name, &own);
         // Rates: more is better.
-        match stack == Stack::Dunlin && name.ends_with("_per_s") {
-            true => {
-                let rivals: Vec<_> = rivals.iter().map(|at| values(*at, name)).collect();
-                row.figure(&format!("{name}_ratio"), &ratios(&own, &rivals))
-            }
-            false => row,
+        if stack == Stack::Dunlin && name.ends_with("_per_s") {
+            let rivals: Vec<_> = rivals.iter().map(|at| values(*at, name)).collect();
+            row.figure(&format!("{name}_ratio"), &ratios(&own, &rivals))
+        } else {
+            row
         }
     })
 }
@@ -359,7 +359,8 @@ mod tests {
 
     #[test]
     fn a_ratio_is_to_the_best_rival_of_the_same_run() {
-        let (a, b) = (vec![10.0, 40.0], vec![20.0, 20.0]);
+        let a = vec![10.0, 40.0];
+        let b = vec![20.0, 20.0];
         let rivals = [a, b];
         assert_eq!(ratios(&[30.0, 30.0], &rivals), [1.5, 0.75]);
         assert_eq!(ratios(&[30.0], &[]), [0.0; 0]);

@@ -56,9 +56,12 @@ impl Stack {
 
     /// The program.
     fn program(self) -> Result<PathBuf, Error> {
-        let of = |path: &str| match Path::new(path).exists() {
-            true => Ok(PathBuf::from(path)),
-            false => Err(self.failed(format_args!("{path} does not exist"))),
+        let of = |path: &str| {
+            if Path::new(path).exists() {
+                Ok(PathBuf::from(path))
+            } else {
+                Err(self.failed(format_args!("{path} does not exist")))
+            }
         };
         match self {
             Self::Dunlin => {

@@ -107,10 +107,7 @@ impl Scheme {
     /// client cannot receive from the client's next address, so the schemes that survive the change have the
     /// first rule only.
     pub(super) const fn servers(self) -> &'static [ServerKind] {
-        match self.is_mobile() {
-            true => &[ServerKind::Listening],
-            false => &[ServerKind::Listening, ServerKind::Single],
-        }
+        if self.is_mobile() { &[ServerKind::Listening] } else { &[ServerKind::Listening, ServerKind::Single] }
     }
 }
 
@@ -192,9 +189,10 @@ impl Case {
     /// losses, there is nothing that a server with one association or a session would change.
     pub(super) const fn undisturbed(self) -> Self {
         let path = Path { downtime: None, nat: None, ..self.path };
-        match self.path.loss_percent == 0 && !self.scheme.is_mobile() {
-            true => Self { scheme: Scheme::Standard, server: ServerKind::Listening, path },
-            false => Self { path, ..self },
+        if self.path.loss_percent == 0 && !self.scheme.is_mobile() {
+            Self { scheme: Scheme::Standard, server: ServerKind::Listening, path }
+        } else {
+            Self { path, ..self }
         }
     }
 
@@ -211,8 +209,11 @@ impl Case {
 
     pub(super) fn name(&self) -> String {
         let Path { delay, loss_percent, downtime, .. } = self.path;
-        let (scheme, server, nat) = (self.scheme.name(), self.server.name(), self.nat());
-        let (delay, downtime) = (delay.as_millis(), downtime.map_or(0, |downtime| downtime.as_millis()));
+        let scheme = self.scheme.name();
+        let server = self.server.name();
+        let nat = self.nat();
+        let delay = delay.as_millis();
+        let downtime = downtime.map_or(0, |downtime| downtime.as_millis());
         format!("{scheme} ({server}), {delay} ms, NAT {nat}, {loss_percent} % loss, {downtime} ms off")
     }
 

@@ -140,9 +140,10 @@ impl Client {
     /// The address from which the client sends; with several interfaces that the connection uses, one of
     /// them.
     fn address(&self) -> Option<IpAddr> {
-        match self.scheme.is_multihomed() {
-            true => self.addresses.iter().flatten().next().copied(),
-            false => self.addresses.get(self.present).copied().flatten(),
+        if self.scheme.is_multihomed() {
+            self.addresses.iter().flatten().next().copied()
+        } else {
+            self.addresses.get(self.present).copied().flatten()
         }
     }
 

@@ -58,7 +58,8 @@ pub(super) struct Place {
 impl Place {
     /// A place whose client has this many interfaces.
     pub(super) fn new(ground: &Ground, path: &Path, interfaces: usize, seed: u64) -> Result<Self, Error> {
-        let (client, server) = (ground.namespace("client")?, ground.namespace("server")?);
+        let client = ground.namespace("client")?;
+        let server = ground.namespace("server")?;
         let line = Line { delay: path.delay, loss_percent: path.loss_percent.into(), ..Line::default() };
         let end = |namespace, device, address, prefix| End {
             namespace,
@@ -79,7 +80,8 @@ impl Place {
                 let there = End { address: None, ..end(&server, DEVICES[1], SERVER, 32) };
                 let second = Link::start([here(1), there], &line, seed.wrapping_add(1))?;
                 let route = |interface: usize| {
-                    let (device, network) = (DEVICES[interface], NETWORKS[interface]);
+                    let device = DEVICES[interface];
+                    let network = NETWORKS[interface];
                     format!("link set {device} up\nroute add {network} dev {device}\n")
                 };
                 server.ip(&[route(0), route(1)].concat())?;
@@ -124,7 +126,8 @@ impl Place {
                     return Ok((times, total.checked_div(times)));
                 }
             }
-            let (device, address) = (DEVICES[interface], address(interface, number));
+            let device = DEVICES[interface];
+            let address = address(interface, number);
             self.client.ip(&format!("link set {device} down\naddress flush dev {device}\n"))?;
             let down = start.elapsed();
             // The commands take the rest of the downtime.

@@ -159,7 +159,8 @@ fn on_sockets(keys: &Keys, seeds: &[u64], progress: &Progress) -> Result<Vec<Row
             cases
         })
         .collect();
-    let (mut all, mut alone) = (BTreeSet::new(), BTreeSet::new());
+    let mut all = BTreeSet::new();
+    let mut alone = BTreeSet::new();
     for (stack, cases) in of_stack.iter().enumerate() {
         all.extend(cases.iter().flat_map(|case| [*case, case.undisturbed()]).map(|case| (stack, case)));
         alone.extend(cases.iter().map(|case| (stack, case.handshake())));
@@ -447,7 +448,8 @@ mod tests {
             for (scheme, most) in [(Scheme::CidMultihomed, 60.0), (Scheme::CidMultihomedDuplicates, 20.0)] {
                 let case = case(scheme, ServerKind::Listening, nat, Some(2000));
                 let results = results(&[case]);
-                let (lost, run) = (results.lost(&case)[0], &results.of(&case)[0]);
+                let lost = results.lost(&case)[0];
+                let run = &results.of(&case)[0];
                 assert!(lost <= most, "{}: {lost} ms", case.name());
                 assert_eq!(run.handshakes, 1);
                 assert!(run.handovers > 10, "{run:?}");
@@ -461,7 +463,8 @@ mod tests {
         for (scheme, round_trips) in [(Standard, 3), (SessionId, 2), (Ticket, 2)] {
             let case = case(scheme, ServerKind::Listening, None, Some(5));
             let results = results(&[case]);
-            let (lost, run) = (results.lost(&case)[0], &results.of(&case)[0]);
+            let lost = results.lost(&case)[0];
+            let run = &results.of(&case)[0];
             assert_eq!(run.handshakes, 1 + run.handovers, "{scheme:?}");
             assert_eq!(run.resumed, if scheme == Standard { 0 } else { run.handovers }, "{scheme:?}");
             // The timeout began with the message, so a part of it is the round trip of a usual message, or

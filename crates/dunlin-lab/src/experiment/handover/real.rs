@@ -106,7 +106,8 @@ fn dunlin(place: &Place, case: &Case, keys: &Keys, messages: u32) -> Result<Figu
         });
         has_ended.store(true, Ordering::Relaxed);
         let served = serving.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-        let (asked, server) = (asked??, served??);
+        let asked = asked??;
+        let server = served??;
         Ok(Figures { missing: server.missing(asked.acknowledged), ..asked })
     })
 }
@@ -158,7 +159,8 @@ impl Rival {
         messages: u32,
     ) -> Result<Figures, Error> {
         let program = &self.program;
-        let (server, client) = (Files::new(keys, &keys.server)?, Files::new(keys, &keys.client)?);
+        let server = Files::new(keys, &keys.server)?;
+        let client = Files::new(keys, &keys.client)?;
         let (_serving, port): (Process<'_>, _) =
             program.serve(ground, &place.server, server.arguments("server", case))?;
         let mut arguments = client.arguments("client", case);
@@ -249,7 +251,8 @@ mod tests {
     #[test]
     fn the_first_handshake_takes_the_same_bytes_really_and_virtually() {
         let Some(ground) = ground() else { return };
-        let (keys, stack) = (Keys::new().unwrap(), Stack::Dunlin);
+        let keys = Keys::new().unwrap();
+        let stack = Stack::Dunlin;
         let path = Path { delay: Duration::from_millis(5), loss_percent: 0, nat: None, downtime: None };
         let agree = |scheme: Scheme| {
             let case = Case { scheme, server: ServerKind::Listening, path };

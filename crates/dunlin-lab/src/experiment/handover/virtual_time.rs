@@ -107,7 +107,9 @@ impl Course {
 pub(super) fn run(case: &Case, keys: &Keys, seed: u64) -> Result<Figures, Error> {
     let mut random = fastrand::Rng::with_seed(seed);
     let mut course = Course::new(case, keys, TALK.messages, &mut random)?;
-    let (mut handovers, mut acknowledged, mut hopeless) = (0, 0, 0);
+    let mut handovers = 0;
+    let mut acknowledged = 0;
+    let mut hopeless = 0;
     for number in 1.. {
         let scatter = SCATTER.mul_f64(random.f64());
         let (at, which) = TALK.change(number, case.scheme.interfaces());
@@ -120,7 +122,8 @@ pub(super) fn run(case: &Case, keys: &Keys, seed: u64) -> Result<Figures, Error>
         }
         if let Some(downtime) = case.path.downtime {
             handovers += 1;
-            let (down, interface) = (course.network.elapsed(), course.interfaces[which]);
+            let down = course.network.elapsed();
+            let interface = course.interfaces[which];
             course.network.change(Change::Address(interface, None));
             course.run_until(down + downtime)?;
             course.network.change(Change::Address(interface, Some(address(which, handovers))));

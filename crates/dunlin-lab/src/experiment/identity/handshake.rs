@@ -91,8 +91,9 @@ pub(super) fn handshake(
         (sent, at_client) = client.turn(&answer, look_up)?;
         latency += at_client;
     }
-    match [&client, &server].iter().all(|end| end.connection.negotiated().is_some()) {
-        true => Ok(Handshake { client: client.done, server: server.done, latency }),
-        false => Err(failed("it does not end")),
+    if [&client, &server].iter().all(|end| end.connection.negotiated().is_some()) {
+        Ok(Handshake { client: client.done, server: server.done, latency })
+    } else {
+        Err(failed("it does not end"))
     }
 }

@@ -219,20 +219,23 @@ struct Done {
 
 impl Measured {
     fn new(case: Case, lab: &Lab, node: Option<&Arc<Node>>) -> Result<Self, Error> {
-        let (people, looked_up) = (&lab.people, Arc::new(LookedUp::default()));
+        let people = &lab.people;
+        let looked_up = Arc::new(LookedUp::default());
         let resolver: Arc<dyn dunlin_identity::handshake::Resolver> = match case.resolver {
             Resolver::Cached => people.cached()?,
             Resolver::Stapled => lab.staples.resolver(&people.provider),
             Resolver::Network(..) => looked_up.clone(),
         };
         let judge = |kind| people.verifier(kind, &resolver);
-        let (of_server, of_client) = (judge(case.server)?, case.client.map(judge).transpose()?);
+        let of_server = judge(case.server)?;
+        let of_client = case.client.map(judge).transpose()?;
         let judges = [Some(&of_server), of_client.as_ref()].into_iter().flatten().cloned().collect();
         let trust = |judge: Option<&Judge>| match judge {
             Some(judge) => Verifiers::default().with(Arc::new(WatchedVerifier(judge.verifier()))),
             None => Verifiers::default(),
         };
-        let (of_server, of_client) = (trust(Some(&of_server)), trust(of_client.as_ref()));
+        let of_server = trust(Some(&of_server));
+        let of_client = trust(of_client.as_ref());
         let shown = |holder: &Holder, kind| {
             let stapled = case.resolver == Resolver::Stapled;
             let staple = stapled.then(|| lab.staples.of(&people.provider, holder)).transpose()?;
@@ -260,7 +263,9 @@ impl Measured {
         let chain = people.holders.first().map_or(0, |holder| holder.chain.len());
         let look_ups = match (case.resolver, node) {
             (Resolver::Network(asking, _), Some(node)) => {
-                let (provider, node, bytes) = (people.provider.clone(), node.clone(), Mutex::default());
+                let provider = people.provider.clone();
+                let node = node.clone();
+                let bytes = Mutex::default();
                 Some(LookUps { provider, judges, looked_up, asking, node, bytes })
             }
             _ => None,
@@ -433,7 +438,8 @@ fn difference_rows(cases: &[Measured]) -> Vec<Row> {
         values.sort_by(f64::total_cmp);
         values
     };
-    let (certificates, credentials) = (message_ms(cases, Kind::X509), message_ms(cases, Kind::Vc));
+    let certificates = message_ms(cases, Kind::X509);
+    let credentials = message_ms(cases, Kind::Vc);
     let deltas: Vec<_> = credentials.iter().zip(&certificates).map(|(vc, x509)| vc - x509).collect();
     let mut rows = Vec::new();
     for (figure, client, sides) in [("4", None, 1.0), ("5", Some(Kind::Vc), 2.0)] {
@@ -443,8 +449,8 @@ fn difference_rows(cases: &[Measured]) -> Vec<Row> {
         let Some(vc) = vc else { continue };
         let Some(x509) = cases.iter().find(|of| of.case == vc.case.original()) else { continue };
         let measured = vc.latencies_ms().into_iter().zip(x509.latencies_ms()).map(|(vc, x509)| vc - x509);
-        let (measured, model) =
-            (sorted(measured.collect()), sorted(deltas.iter().map(|delta| delta * sides).collect()));
+        let measured = sorted(measured.collect());
+        let model = sorted(deltas.iter().map(|delta| delta * sides).collect());
         for percentile in PERCENTILES {
             let at = |values: &[f64]| values.get(values.len().saturating_sub(1) * percentile / 100).copied();
             let (Some(measured), Some(model)) = (at(&measured), at(&model)) else { continue };

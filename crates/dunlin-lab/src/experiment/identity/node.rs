@@ -98,7 +98,8 @@ impl Node {
         let registry = Arc::new(registry(&directory, &provider, people)?);
         let [log, witness] = registry.keys().clone();
         let trust = RegistryTrust::new(log, vec![witness]).map_err(failed)?;
-        let (client, server) = (ground.namespace("client")?, ground.namespace("node")?);
+        let client = ground.namespace("client")?;
+        let server = ground.namespace("node")?;
         let ends = [(&client, CLIENT), (&server, NODE)].map(|(namespace, address)| End {
             namespace,
             device: DEVICE,
@@ -142,11 +143,13 @@ impl Node {
                 move || over_https(registry, of_https, acceptor, stopped)
             }),
             thread::spawn({
-                let (registry, stop) = (registry.clone(), stop.clone());
+                let registry = registry.clone();
+                let stop = stop.clone();
                 move || with_early_data(&registry, &of_early, &resumable, &stop)
             }),
             thread::spawn({
-                let (stop, hmac) = (stop.clone(), provider.sha256.hmac(&SHARED_KEY));
+                let stop = stop.clone();
+                let hmac = provider.sha256.hmac(&SHARED_KEY);
                 move || by_datagrams(&registry, &of_datagrams, &*hmac, &stop)
             }),
         ];
@@ -274,8 +277,8 @@ impl Drop for Node {
 /// A registry in this directory, with the DIDs of all holders.
 fn registry(directory: &TempDir, provider: &Arc<CryptoProvider>, people: &People) -> Result<Registry, Error> {
     let key = KeyPair::generate(KeyType::Ed25519).map_err(failed)?.signing_key(provider).map_err(failed)?;
-    let (path, settings) =
-        (directory.path().join("registry"), Settings::new(provider.clone(), REGISTRY, key));
+    let path = directory.path().join("registry");
+    let settings = Settings::new(provider.clone(), REGISTRY, key);
     Registry::create(&path, &settings).map_err(failed)?;
     let registry = Registry::open(&path, &settings).map_err(failed)?;
     for holder in &people.holders {
@@ -426,7 +429,8 @@ impl Connection {
     fn receive(&mut self) -> Result<bool, Error> {
         let len = self.tcp.read(&mut self.buffer).map_err(failed)?;
         self.bytes.received += len;
-        let (mut taken, now) = (0, dunlin_tokio::now());
+        let mut taken = 0;
+        let now = dunlin_tokio::now();
         while taken < len {
             let rest = self.buffer.get(taken..len).unwrap_or_default();
             taken += self.tls.receive(now, rest).map_err(failed)?;

@@ -281,7 +281,8 @@ fn issue(
 
 /// The issuer's status list, without a revocation.
 fn status_list(provider: &CryptoProvider, issuer: &Party, now: Seconds) -> Result<StatusLists, Error> {
-    let (bits, did) = (Bitstring::default(), issuer.document.id());
+    let bits = Bitstring::default();
+    let did = issuer.document.id();
     let until = now + Seconds::from(DAYS) * DAY_S;
     let list: Value =
         bits.credential(did, STATUS_LIST, StatusPurpose::Revocation, now, until).map_err(failed)?;

@@ -35,7 +35,8 @@ impl Staples {
     /// The state of a registry with `dids` DIDs, all but the holders random.
     pub(super) fn new(people: &People, dids: usize, random: &mut Rng) -> Result<Self, Error> {
         let provider = &people.provider;
-        let (hasher, mut map) = (Hasher(provider.sha256), StateMap::default());
+        let hasher = Hasher(provider.sha256);
+        let mut map = StateMap::default();
         let mut hash = || {
             let mut bytes = [0; 32];
             random.fill(&mut bytes);

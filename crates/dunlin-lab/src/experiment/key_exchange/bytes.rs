@@ -75,10 +75,7 @@ pub(super) fn frames(
         }
         if case.over_datagrams {
             let frames = capture.finish()?;
-            match is_undisturbed(&frames) {
-                true => return Ok(frames),
-                false => continue,
-            }
+            if is_undisturbed(&frames) { return Ok(frames) } else { continue }
         }
         let closed = |frames: &[Frame]| connections(frames).first().is_some_and(Connection::is_closed);
         if !capture.wait(PATIENCE, closed)? {
@@ -94,7 +91,8 @@ pub(super) fn frames(
 
 /// Runs a handshake over UDP.
 fn over_datagrams(pair: &Pair, client: &Arc<ClientConfig>, server: &Arc<ServerConfig>) -> Result<(), Error> {
-    let (sockets, now) = (Sockets::new(pair)?, dunlin_tokio::now());
+    let sockets = Sockets::new(pair)?;
+    let now = dunlin_tokio::now();
     let [from, to] = sockets.addresses;
     let mut client = DtlsConnection::client(client, server_address()?, to, now).map_err(failed)?;
     let mut server = DtlsConnection::server(server, from, now);

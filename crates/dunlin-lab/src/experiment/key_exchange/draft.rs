@@ -210,7 +210,8 @@ impl Case {
         };
         let unix_ms = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |t| t.as_millis() as u64);
         let now = Now::from_unix_ms(unix_ms);
-        let (client, server) = (Arc::new(client), Arc::new(server));
+        let client = Arc::new(client);
+        let server = Arc::new(server);
         let address = ServerAddress::parse("127.0.0.1", 0).map_err(failed)?;
         match self.protocol {
             Protocol::Tls13 => {
@@ -236,7 +237,8 @@ impl Case {
                 let der = KeyPair::generate(key_type).and_then(|pair| pair.to_pkcs8()).map_err(failed)?;
                 provider.key_loader.load(&PrivateKeyDer::Pkcs8(der.as_slice().into())).map_err(failed)
             };
-            let (client, server) = (key(&provider)?, key(&provider)?);
+            let client = key(&provider)?;
+            let server = key(&provider)?;
             let profile = |own: &Arc<dyn SigningKey>, peer: &Arc<dyn SigningKey>| {
                 let trust = RawKeyTrust::Keys(vec![peer.public_key().clone()]);
                 self.lean(&provider, suite)
@@ -286,9 +288,10 @@ fn flights<E: End>(mut client: E, mut server: E, now: Now) -> Result<Flights, Er
             to.receive(now, &piece).map_err(failed)?;
         }
     }
-    match client.is_connected() && server.is_connected() {
-        true => Ok(flights),
-        false => Err(failed("it takes more than three flights")),
+    if client.is_connected() && server.is_connected() {
+        Ok(flights)
+    } else {
+        Err(failed("it takes more than three flights"))
     }
 }
 
@@ -305,7 +308,8 @@ mod tests {
         for row in rows {
             for name in FLIGHTS.into_iter().chain(["handshake_bytes"]) {
                 let get = |name: &str| row.get(name).and_then(serde_json::Value::as_f64).unwrap();
-                let (ours, draft) = (get(name), get(&format!("paper_{name}")));
+                let ours = get(name);
+                let draft = get(&format!("paper_{name}"));
                 assert!(ours <= draft, "{name}: {ours} > {draft} in {row:?}");
             }
         }

@@ -54,7 +54,8 @@ pub(super) struct SlowLink {
 impl SlowLink {
     /// Makes a link of `rate` kilobits a second in each direction, without delay.
     pub(super) fn new(ground: &Ground, rate: u64, seed: u64) -> Result<Self, Error> {
-        let (client, server) = (ground.namespace("client")?, ground.namespace("server")?);
+        let client = ground.namespace("client")?;
+        let server = ground.namespace("server")?;
         let line = Line { rate_kbit_per_s: Some(rate), ..Line::default() };
         let [a, b] = [(&client, CLIENT), (&server, SERVER)].map(|(namespace, address)| End {
             namespace,
@@ -117,7 +118,8 @@ pub(super) fn path_bytes(frames: &[Frame]) -> u64 {
     else {
         return 0;
     };
-    let (mut sum, mut acknowledgement) = (0, None);
+    let mut sum = 0;
+    let mut acknowledgement = None;
     for packet in packets.iter().take(last + 1).skip(first) {
         if packet.carries_data {
             let before: Option<&Packet> = acknowledgement.take();

@@ -227,9 +227,6 @@ impl OpenSsl {
             Some([client.parse().ok()?, server.parse().ok()?])
         };
         let all: Vec<_> = printed.lines().filter_map(both).collect();
-        match all.len() == times {
-            true => Ok(all),
-            false => Err(program.failed("it prints something else")),
-        }
+        if all.len() == times { Ok(all) } else { Err(program.failed("it prints something else")) }
     }
 }

@@ -231,7 +231,8 @@ impl<'a> Lab<'a> {
         let (client, server) = case.configs(&self.means(case).watched, &self.keys)?;
         let turns = if self.plan.quick { 1 } else { TURNS };
         watch::undisturbed(|| {
-            let (mut ours, mut theirs) = (Times::default(), Times::default());
+            let mut ours = Times::default();
+            let mut theirs = Times::default();
             // The first handshake finds empty processor caches.
             time::handshake(case, &client, &server)?;
             for _ in 0..turns {
@@ -252,7 +253,8 @@ impl<'a> Lab<'a> {
 
     /// Measures the bytes of handshakes on real sockets.
     fn bytes(&self, ground: &Ground, pair: &Pair, case: &Case, stack: &Stack<'_>) -> Result<Row, Error> {
-        let (mut layers, mut paths) = (Vec::new(), Vec::new());
+        let mut layers = Vec::new();
+        let mut paths = Vec::new();
         for run in 0..self.plan.runs {
             let frames = bytes::frames(ground, pair, case, (&self.keys, &self.means(case).crypto), stack)?;
             layers.extend(connections(&frames).first().map(|connection| connection.layers()));
@@ -266,10 +268,7 @@ impl<'a> Lab<'a> {
         let row = with_paper(case, row)
             .figure("total_bytes", &of(|layers| layers.total_bytes()))
             .figure("packets", &of(|layers| layers.packets));
-        Ok(match case.over_datagrams {
-            true => row,
-            false => row.figure(PATH, &paths),
-        })
+        Ok(if case.over_datagrams { row } else { row.figure(PATH, &paths) })
     }
 
     fn save(&self, frames: &[Frame], case: &Case, stack: &Stack<'_>) -> Result<(), Error> {

@@ -303,7 +303,8 @@ impl Case {
     /// A short distinguishing name.
     pub(super) fn name(&self) -> String {
         let bits = self.key_bits.map(|bits| format!("-{bits}")).unwrap_or_default();
-        let (protocol, authentication) = (self.protocol(), self.authentication());
+        let protocol = self.protocol();
+        let authentication = self.authentication();
         format!("{protocol}-{}{bits}-{authentication}-{}", self.mechanism, self.cipher())
     }
 
@@ -332,7 +333,8 @@ impl Case {
         crypto: &Crypto,
         keys: &AllKeys,
     ) -> Result<(Arc<ClientConfig>, Arc<ServerConfig>), Error> {
-        let (mut client, mut server) = (self.profile(crypto)?, self.profile(crypto)?);
+        let mut client = self.profile(crypto)?;
+        let mut server = self.profile(crypto)?;
         let load = |end: &End| crypto.provider.key_loader.load(&end.key).map_err(failed);
         let mutual = self.certificates.is_some_and(|certificates| certificates.mutual);
         if let Some((certificates, keys)) = self.certificates.zip(self.keys(keys)) {
@@ -348,10 +350,8 @@ impl Case {
         let build = |profile: ProfileBuilder| profile.build().map_err(failed);
         let mut client = ClientConfig::new(build(client)?).with_server_name_sent(false);
         let psk = || Psk::new(IDENTITY, &PSK).map_err(failed);
-        let keys = match self.has_psk {
-            true => Some(PskSource::Here(Arc::new(PskTable::from_iter([psk()?])))),
-            false => None,
-        };
+        let keys =
+            if self.has_psk { Some(PskSource::Here(Arc::new(PskTable::from_iter([psk()?])))) } else { None };
         let server = build(server)?;
         let server = match keys {
             Some(keys) if self.certificates.is_none() => ServerConfig::psk_only(server, keys),
@@ -406,9 +406,10 @@ impl Certificates {
     }
 
     fn credential(&self, end: &End, key: Arc<dyn SigningKey>) -> Credential {
-        match self.are_raw {
-            true => Credential::raw_key(key),
-            false => Credential::x509(vec![end.certificate.clone()], key),
+        if self.are_raw {
+            Credential::raw_key(key)
+        } else {
+            Credential::x509(vec![end.certificate.clone()], key)
         }
     }
 }

@@ -37,16 +37,16 @@ pub(super) fn handshake(
     client: &Arc<ClientConfig>,
     server: &Arc<ServerConfig>,
 ) -> Result<Vec<Turn>, Error> {
-    let (now, address) = (dunlin_tokio::now(), suites::server_address()?);
-    match case.over_datagrams {
-        false => {
-            turns(now, || TlsConnection::client(client, address, now), || TlsConnection::server(server, now))
-        }
-        true => turns(
+    let now = dunlin_tokio::now();
+    let address = suites::server_address()?;
+    if case.over_datagrams {
+        turns(
             now,
             || DtlsConnection::client(client, address, ADDRESS, now),
             || DtlsConnection::server(server, ADDRESS, now),
-        ),
+        )
+    } else {
+        turns(now, || TlsConnection::client(client, address, now), || TlsConnection::server(server, now))
     }
 }
 
@@ -57,11 +57,13 @@ fn turns<E: End>(
     server: impl FnOnce() -> E,
 ) -> Result<Vec<Turn>, Error> {
     let mut turns = Vec::new();
-    let (mut side, mut received) = (Side::Client, Vec::new());
+    let mut side = Side::Client;
+    let mut received = Vec::new();
     let (client_end, starting) = timed(client);
     let mut client_end = client_end.map_err(failed)?;
     let (mut server_end, listening) = timed(server);
-    let (mut starting, mut listening) = (Some(starting), Some(listening));
+    let mut starting = Some(starting);
+    let mut listening = Some(listening);
     loop {
         let (end, before) = match side {
             Side::Client => (&mut client_end, starting.take()),
@@ -83,9 +85,10 @@ fn turns<E: End>(
         }
         side = if side == Side::Client { Side::Server } else { Side::Client };
     }
-    match client_end.is_connected() && server_end.is_connected() {
-        true => Ok(turns),
-        false => Err(failed("it does not end")),
+    if client_end.is_connected() && server_end.is_connected() {
+        Ok(turns)
+    } else {
+        Err(failed("it does not end"))
     }
 }
 

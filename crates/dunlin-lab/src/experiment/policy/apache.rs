@@ -142,13 +142,13 @@ impl<'a> Apache<'a> {
         let start = Instant::now();
         loop {
             let read = |name: &str| fs::read_to_string(self.path(name)).unwrap_or_default();
-            let (accepted, ended, plain) = (read("error.log"), read("access.log"), read("plain.log"));
+            let accepted = read("error.log");
+            let ended = read("access.log");
+            let plain = read("plain.log");
             let accepted = accepted.lines().filter(|line| line.contains("AH01964")).nth(self.accepted);
             let ended = whole(&ended).nth(self.ended).and_then(|line| line.split_once(' '));
-            let redirection = match strategy.is_redirection() {
-                true => whole(&plain).nth(self.redirected),
-                false => Some("0"),
-            };
+            let redirection =
+                if strategy.is_redirection() { whole(&plain).nth(self.redirected) } else { Some("0") };
             if let (Some(accepted), Some((ended, suite)), Some(redirection)) =
                 (accepted.and_then(in_quarter), ended, redirection)
             {
@@ -253,11 +253,10 @@ fn host((strategy, low_key): (Strategy, LowKey), address: Ipv4Addr, keys: &Keys,
     let verify = if strategy == Strategy::RedirectionUnauthenticated { "none" } else { "require" };
     let port = port((strategy, low_key), aes);
     let (root, [certificate, key]) = (keys.root.path(), key.paths());
-    let (root, certificate, key) = (root.display(), certificate.display(), key.display());
-    let plain = match strategy.is_redirection() {
-        true => redirecting(address, port),
-        false => String::new(),
-    };
+    let root = root.display();
+    let certificate = certificate.display();
+    let key = key.display();
+    let plain = if strategy.is_redirection() { redirecting(address, port) } else { String::new() };
     format!(
         "{plain}Listen {address}:{port}
 <VirtualHost {address}:{port}>

@@ -211,7 +211,9 @@ impl Case {
     /// A short distinguishing name.
     pub(super) fn name(&self) -> String {
         let low = if self.low == LowKey::Rsa1024 { "-rsa1024" } else { "" };
-        let (stack, strategy, client) = (self.stack(), self.strategy.name(), self.client.name());
+        let stack = self.stack();
+        let strategy = self.strategy.name();
+        let client = self.client.name();
         format!("{stack}-{strategy}{low}-{client}-{}", self.aes.name())
     }
 
@@ -287,7 +289,9 @@ fn cases_with(aes: Aes) -> Vec<Case> {
         let all = strategies.iter().map(|strategy| Case { stack, strategy: *strategy, client, aes, low });
         cases.extend(all);
     };
-    let (openssl, dunlin, curl) = (ClientKind::OpenSsl, ClientKind::Dunlin, ClientKind::Curl);
+    let openssl = ClientKind::OpenSsl;
+    let dunlin = ClientKind::Dunlin;
+    let curl = ClientKind::Curl;
     let handshakes = [None, Lowest, Renegotiation, RenegotiationHighest, RenegotiationLowest];
     add(Stack::Dunlin, openssl, LowKey::Rsa2048, &handshakes);
     add(Stack::Dunlin, openssl, LowKey::Rsa2048, &[Redirection, RedirectionUnauthenticated]);
@@ -318,7 +322,8 @@ mod tests {
     use super::*;
 
     fn case(strategy: Strategy, aes: Aes) -> Case {
-        let (stack, client) = (Stack::Dunlin, ClientKind::OpenSsl);
+        let stack = Stack::Dunlin;
+        let client = ClientKind::OpenSsl;
         Case { stack, strategy, client, aes, low: LowKey::Rsa2048 }
     }
 

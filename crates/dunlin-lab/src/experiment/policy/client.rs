@@ -81,9 +81,10 @@ fn hear(tls: &mut Tls, heard: &mut Vec<u8>) -> Result<(), Error> {
         heard.extend_from_slice(data);
         Ok(())
     };
-    match tls.receive(&mut |_| Answer::Failed, &mut sink)? {
-        true => Ok(()),
-        false => Err(failed("the server closed before it answered")),
+    if tls.receive(&mut |_| Answer::Failed, &mut sink)? {
+        Ok(())
+    } else {
+        Err(failed("the server closed before it answered"))
     }
 }
 
@@ -95,8 +96,9 @@ fn expect(tls: &mut Tls, beginning: &[u8]) -> Result<(), Error> {
         tls.flush()?;
         hear(tls, &mut heard)?;
     }
-    match heard.starts_with(beginning) {
-        true => Ok(()),
-        false => Err(failed(String::from_utf8_lossy(&heard).lines().next().unwrap_or_default())),
+    if heard.starts_with(beginning) {
+        Ok(())
+    } else {
+        Err(failed(String::from_utf8_lossy(&heard).lines().next().unwrap_or_default()))
     }
 }

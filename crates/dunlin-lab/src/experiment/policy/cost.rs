@@ -90,11 +90,10 @@ pub(super) fn rows(aes: Aes) -> Result<Vec<Row>, Error> {
 
 fn output(command: &mut Command) -> Result<String, Error> {
     let output = command.output().map_err(failed)?;
-    match output.status.success() {
-        true => Ok(String::from_utf8_lossy(&output.stdout).into_owned()),
-        false => {
-            Err(failed(String::from_utf8_lossy(&output.stderr).lines().next().unwrap_or("it has failed")))
-        }
+    if output.status.success() {
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    } else {
+        Err(failed(String::from_utf8_lossy(&output.stderr).lines().next().unwrap_or("it has failed")))
     }
 }
 
@@ -196,7 +195,8 @@ fn signing(source: Source, turns: usize) -> Result<(Vec<f64>, Vec<f64>), Error> 
 fn sealing(aead: &dyn Aead) -> Result<Vec<f64>, Error> {
     let algorithm = aead.algorithm();
     let key = aead.key(&vec![7; algorithm.key_len()]).map_err(failed)?;
-    let (mut data, mut tag) = (vec![7; RECORD], vec![0; algorithm.tag_len()]);
+    let mut data = vec![7; RECORD];
+    let mut tag = vec![0; algorithm.tag_len()];
     timed(TURNS, RECORDS, || key.seal(&[7; NONCE_LEN], &[], black_box(&mut data), &mut tag).map_err(failed))
 }
 

@@ -33,12 +33,14 @@ fn missing(why: impl std::fmt::Display) -> Error {
 pub(super) fn run(words: &[OsString]) -> Result<(), Error> {
     let [strategy, address, port, roots, certificate, key] = words else { return Err(unknown()) };
     let [address, port] = [address, port].map(|word| word.to_str().ok_or_else(unknown));
-    let (address, port) = (address?, port?);
+    let address = address?;
+    let port = port?;
     let strategy = strategy.to_str().and_then(Strategy::named).ok_or_else(unknown)?;
     let name = keys::SERVER_NAME;
-    let url = match strategy.is_redirection() {
-        true => format!("http://{name}:{port}/upload?client={CLIENT}"),
-        false => format!("https://{name}:{port}/upload"),
+    let url = if strategy.is_redirection() {
+        format!("http://{name}:{port}/upload?client={CLIENT}")
+    } else {
+        format!("https://{name}:{port}/upload")
     };
     let file = tempfile::NamedTempFile::new().map_err(failed)?;
     for line in io::stdin().lock().lines() {

@@ -58,7 +58,8 @@ impl Keys {
             };
             let client = LeafSpec::client(Subject::common_name("device-1")?, validity);
             let client = root.issue(&client, KeyPair::generate(KeyType::Rsa2048)?)?;
-            let (high, low) = (server(KeyType::Rsa4096)?, server(KeyType::Rsa2048)?);
+            let high = server(KeyType::Rsa4096)?;
+            let low = server(KeyType::Rsa2048)?;
             let pem = certificates_to_pem(std::slice::from_ref(root.certificate()))?;
             Ok((pem, client, high, low))
         };

@@ -136,7 +136,8 @@ impl Experiment for Policy {
         let has_curl = curl::is_there().inspect_err(left_out).is_ok();
         let mut apaches = BTreeMap::new();
         for aes in aes.iter().filter(|_| uploader.is_some()) {
-            let (namespace, keys) = (&place.pair.server, place.keys);
+            let namespace = &place.pair.server;
+            let keys = place.keys;
             let apache = Apache::start(&ground, namespace, Pair::SERVER, keys, *aes);
             apaches.extend(apache.inspect_err(left_out).ok().map(|apache| (*aes, apache)));
         }
@@ -297,7 +298,8 @@ impl<'a> Ends<'a> {
 
     /// Starts Dunlin's server.
     fn server(place: &Place<'a>, case: Case, start: Start<'_>) -> Result<Talk<'a>, Error> {
-        let (keys, address) = (place.keys, Pair::SERVER.to_string());
+        let keys = place.keys;
+        let address = Pair::SERVER.to_string();
         let mut words = ["server", case.strategy.name(), &address].map(OsString::from).to_vec();
         words.push(keys.root.path().into());
         words.extend(keys.high.paths());
@@ -319,9 +321,10 @@ impl<'a> Ends<'a> {
     /// Makes one upload with the cipher that the strategy is to bring about.
     fn upload(&mut self, size: usize, apaches: &mut BTreeMap<Aes, Apache<'_>>) -> Result<Upload, Error> {
         let upload = self.once(size, apaches)?;
-        match upload.has_its_cipher {
-            true => Ok(upload),
-            false => Err(talk::failed(&self.case.name(), "the upload has the other scheme")),
+        if upload.has_its_cipher {
+            Ok(upload)
+        } else {
+            Err(talk::failed(&self.case.name(), "the upload has the other scheme"))
         }
     }
 
@@ -347,7 +350,8 @@ impl<'a> Ends<'a> {
         let told = self.client.hear();
         let line = self.server.as_mut().map(|server| server.hear()).transpose();
         // A server that has failed gives the better reason.
-        let (line, told) = (line?, told?);
+        let line = line?;
+        let told = told?;
         let us = |after: Duration| after.saturating_sub(before).as_secs_f64() * 1e6;
         let server_cpu_us = us(spent(&mut self.server)?);
         let unknown = || talk::failed(&self.case.name(), format_args!("unknown figures: {told}, {line:?}"));

@@ -17,8 +17,11 @@ impl Line {
         let sum = |term: fn(f64, f64) -> f64| {
             points.iter().map(|(bytes, us)| term(*bytes, *us) / (us * us)).sum::<f64>()
         };
-        let (weights, x, y) = (sum(|_, _| 1.0), sum(|x, _| x), sum(|_, y| y));
-        let (xx, xy) = (sum(|x, _| x * x), sum(|x, y| x * y));
+        let weights = sum(|_, _| 1.0);
+        let x = sum(|x, _| x);
+        let y = sum(|_, y| y);
+        let xx = sum(|x, _| x * x);
+        let xy = sum(|x, y| x * y);
         let scale = weights * xx - x * x;
         (points.len() > 1 && scale > 0.0).then(|| {
             let us_per_byte = (weights * xy - x * y) / scale;

@@ -138,7 +138,9 @@ mod tests {
 
     #[test]
     fn the_papers_overheads_have_two_divisors() {
-        let (stack, client, low) = (Stack::Dunlin, ClientKind::OpenSsl, LowKey::Rsa2048);
+        let stack = Stack::Dunlin;
+        let client = ClientKind::OpenSsl;
+        let low = LowKey::Rsa2048;
         let case = |strategy, aes| Case { stack, strategy, client, aes, low };
         let mut figures = Figures::default();
         for strategy in [

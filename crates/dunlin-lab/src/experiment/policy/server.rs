@@ -348,9 +348,10 @@ impl Request {
         }
         self.header.extend_from_slice(data);
         let Some(end) = self.header.windows(END.len()).position(|window| window == END) else {
-            return match self.header.len() > MAX_HEADER {
-                true => Err(failed("the request's header is too long")),
-                false => Ok(&[]),
+            return if self.header.len() > MAX_HEADER {
+                Err(failed("the request's header is too long"))
+            } else {
+                Ok(&[])
             };
         };
         let header = String::from_utf8_lossy(self.header.get(..end).unwrap_or_default());
@@ -366,7 +367,9 @@ impl Request {
 /// arrival on, as Apache counts.
 fn redirect(listeners: &Listeners, policy: &mut Policy) -> Result<f64, Error> {
     let (mut tcp, from) = listeners.http.accept().map_err(failed)?;
-    let (mut header, mut buffer, mut start) = (Vec::new(), [0; MAX_HEADER], None);
+    let mut header = Vec::new();
+    let mut buffer = [0; MAX_HEADER];
+    let mut start = None;
     while !header.ends_with(END) {
         let len = tcp.read(&mut buffer).map_err(failed)?;
         start.get_or_insert_with(Instant::now);
@@ -394,7 +397,9 @@ fn serve(listeners: &Listeners, policy: &mut Policy, directory: &Path) -> Result
     let (tcp, from) = listeners.https.accept().map_err(failed)?;
     let start = Instant::now();
     let mut tls = Tls::new(tcp, TlsConnection::server(&policy.server, dunlin_tokio::now()))?;
-    let (mut request, mut needed, mut has_consented) = (Request::default(), None, false);
+    let mut request = Request::default();
+    let mut needed = None;
+    let mut has_consented = false;
     let mut file = None;
     loop {
         tls.flush()?;

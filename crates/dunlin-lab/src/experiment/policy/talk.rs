@@ -134,7 +134,8 @@ mod tests {
             child.kill().and_then(|()| child.wait()).unwrap();
             (0..CpuSet::count()).filter(|core| set.is_set(*core) == Ok(true)).collect::<Vec<_>>()
         };
-        let (client, server) = (cores(Side::Client), cores(Side::Server));
+        let client = cores(Side::Client);
+        let server = cores(Side::Server);
         let all = std::thread::available_parallelism().unwrap().get();
         assert_eq!((client.len(), server.len(), client == server), (1, 1, all == 1));
     }

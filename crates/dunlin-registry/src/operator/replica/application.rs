@@ -152,7 +152,8 @@ impl Replica {
 
     /// Leaves out of a proposal the operations that would not be valid, or that exceed the block's limits.
     fn propose(&self, request: &Message<'_>) -> Result<MessageWriter, RegistryError> {
-        let (mut room, mut operations) = (request.number(1)?, Vec::new());
+        let mut room = request.number(1)?;
+        let mut operations = Vec::new();
         for operation in request.all(2)?.into_iter().take(MAX_OPERATIONS) {
             // Each is a field: a tag of one byte, and its length in up to four.
             let Some(rest) = room.checked_sub(operation.len() as u64 + 5) else { break };

@@ -92,7 +92,8 @@ impl Grown {
         bytes: &[u8],
         (reserved, bounds): (u64, &Bounds),
     ) -> Result<(u64, Room), RegistryError> {
-        let (kind, length) = (operation.kind(), bytes.len() as u64);
+        let kind = operation.kind();
+        let length = bytes.len() as u64;
         let needed = if kind == OperationKind::Create { with_room(length) } else { length };
         let is_full = self.log.saturating_add(reserved).saturating_add(needed) > bounds.log;
         let room = if is_full { Room::Reserved } else { Room::Free };
@@ -172,8 +173,10 @@ impl Ledger {
         }
         let head = Head::load(&connection, Hasher(provider.sha256), &newest)?;
         let state = state(&provider, newest, &head)?;
-        let (origin, states) = (origin.to_owned(), [state.clone(), state]);
-        let (waiting, decided) = (0, None);
+        let origin = origin.to_owned();
+        let states = [state.clone(), state];
+        let waiting = 0;
+        let decided = None;
         Ok(Self { connection, provider, origin, height, head, bounds, grown, waiting, states, decided })
     }
 
@@ -244,8 +247,10 @@ impl Ledger {
                 return Err(RegistryError::InUse(self.connection.path().unwrap_or_default().to_owned()));
             }
         }
-        let (mut head, mut grown) = (self.head.clone(), self.grown.at(time_s, &self.bounds));
-        let (provider, origin) = (&*self.provider, self.origin.as_str());
+        let mut head = self.head.clone();
+        let mut grown = self.grown.at(time_s, &self.bounds);
+        let provider = &*self.provider;
+        let origin = self.origin.as_str();
         let mut append = Append::new(provider, origin, &self.connection, &mut head, grown.time_s);
         let mut results = Vec::new();
         for bytes in operations {

@@ -123,7 +123,8 @@ impl Replica {
         let path = &path.canonicalize().map_err(|error| RegistryError::file(path, &error))?;
         let lock = database::Lock::take(path)?;
         let connection = database::writer(path)?;
-        let (found, wanted) = (database::setting(&connection, KEY)?, key(&chain));
+        let found = database::setting(&connection, KEY)?;
+        let wanted = key(&chain);
         if found != wanted {
             return Err(RegistryError::OtherKey { found, wanted });
         }
@@ -155,7 +156,8 @@ impl Replica {
 
     /// The receipt of an operation that is the latest of its DID; `None` if it would be valid now.
     fn known(&self, operation: &Operation) -> Result<Option<Receipt>, RegistryError> {
-        let (origin, provider) = (self.chain.origin(), &self.provider);
+        let origin = self.chain.origin();
+        let provider = &self.provider;
         self.reader.read(|connection| check(origin, provider, connection, operation))
     }
 
@@ -199,7 +201,8 @@ impl Replica {
     /// Takes the block that proves a state from the node, after each block.
     async fn follow(&self, node: &Node) -> Infallible {
         let mut committed = self.committed.subscribe();
-        let (mut proven_at, mut told) = (Instant::now(), false);
+        let mut proven_at = Instant::now();
+        let mut told = false;
         loop {
             let height = *committed.borrow_and_update();
             let proof = match node.block(height).await {

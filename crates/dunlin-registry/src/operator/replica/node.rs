@@ -88,8 +88,8 @@ impl Node {
 /// Writes the RPC's JSON as the protobuf message `LightBlock`. Addresses and priorities of validators, which
 /// follow from the rest, stay out.
 fn light_block(signed: &Value, validators: &Value) -> Option<Vec<u8>> {
-    let (header, commit) =
-        (signed.pointer("/signed_header/header")?, signed.pointer("/signed_header/commit")?);
+    let header = signed.pointer("/signed_header/header")?;
+    let commit = signed.pointer("/signed_header/commit")?;
     let signed =
         MessageWriter::default().message(1, &self::header(header)?).message(2, &self::commit(commit)?);
     let mut set = MessageWriter::default();

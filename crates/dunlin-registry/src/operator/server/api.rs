@@ -177,9 +177,10 @@ async fn submit(
     }
     // A log is for ever, so strangers could fill any disk. The space reserved for existing DIDs stays theirs.
     let reserved = registry.snapshot().room().saturating_mul(DISK_SHARE);
-    let room = match registry.size_on_disk()?.saturating_add(reserved) >= hosts.limits().database {
-        true => Room::Reserved,
-        false => Room::Free,
+    let room = if registry.size_on_disk()?.saturating_add(reserved) >= hosts.limits().database {
+        Room::Reserved
+    } else {
+        Room::Free
     };
     if kind == OperationKind::Create && room == Room::Reserved {
         return Err(RegistryError::Full.into());
@@ -329,7 +330,8 @@ fn history_text(did: &Did, sequence: u64, first: u64, entries: &[Entry]) -> Stri
     let entry =
         |Entry { number, operation }: &Entry| format!(r#"{{"number":{number},"operation":{operation}}}"#);
     let operations = entries.iter().map(entry).collect::<Vec<_>>().join(",");
-    let (did, next) = (json!(did.as_str()), json!(history::after(first, entries, sequence)));
+    let did = json!(did.as_str());
+    let next = json!(history::after(first, entries, sequence));
     format!(r#"{{"did":{did},"operations":[{operations}],"next":{next}}}"#)
 }
 
@@ -358,8 +360,10 @@ mod tests {
 
     #[test]
     fn a_replica_shows_no_state_without_its_proof() {
-        let (place, provider) = (tempfile::tempdir().unwrap(), Arc::new(dunlin_awslc::provider()));
-        let (path, chain) = (place.path().join("registry"), Chain::new(&provider, "registry.example/1", "a"));
+        let place = tempfile::tempdir().unwrap();
+        let provider = Arc::new(dunlin_awslc::provider());
+        let path = place.path().join("registry");
+        let chain = Chain::new(&provider, "registry.example/1", "a");
         let chain = chain.unwrap();
         Replica::create(&path, &provider, &chain).unwrap();
         let replica = Replica::open(&path, provider, chain).unwrap();

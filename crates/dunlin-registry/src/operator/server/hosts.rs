@@ -103,10 +103,11 @@ impl Hosts {
     pub(super) fn write(&self, from: IpAddr, now: Instant) -> Result<(), Duration> {
         let Limits { writes_per_minute, write_burst, .. } = &self.limits;
         let mut writes = self.writes.lock().unwrap_or_else(PoisonError::into_inner);
-        let (mut groups, mut longest) = (Vec::new(), Duration::ZERO);
+        let mut groups = Vec::new();
+        let mut longest = Duration::ZERO;
         for (group, hosts) in Group::of(from) {
-            let (per_minute, burst) =
-                (writes_per_minute.saturating_mul(hosts), write_burst.saturating_mul(hosts));
+            let per_minute = writes_per_minute.saturating_mul(hosts);
+            let burst = write_burst.saturating_mul(hosts);
             let (whole, wait) = counted(writes.get(&group).copied(), now, per_minute, burst);
             longest = longest.max(wait);
             groups.push((group, whole));
@@ -178,7 +179,8 @@ mod tests {
     fn a_host_submits_a_burst_and_then_at_its_rate() {
         let hosts = Hosts::new(Limits { writes_per_minute: 30, write_burst: 3, ..Limits::default() });
         let [one, two] = ["192.0.2.1", "192.0.2.2"].map(|address| address.parse().unwrap());
-        let (begin, second) = (Instant::now(), Duration::from_secs(1));
+        let begin = Instant::now();
+        let second = Duration::from_secs(1);
         for _ in 0..3 {
             assert_eq!(hosts.write(one, begin), Ok(()));
         }
@@ -209,7 +211,8 @@ mod tests {
     #[test]
     fn all_hosts_have_a_limit_together() {
         let hosts = Hosts::new(Limits { all_writes_per_minute: 10, ..Limits::default() });
-        let (now, six) = (Instant::now(), Duration::from_secs(6));
+        let now = Instant::now();
+        let six = Duration::from_secs(6);
         for _ in 0..10 {
             assert_eq!(hosts.append(now), Ok(()));
         }
@@ -223,7 +226,8 @@ mod tests {
     #[test]
     fn the_longest_silent_host_is_forgotten_first() {
         let hosts = Hosts::new(Limits { writes_per_minute: 1, write_burst: 1, ..Limits::default() });
-        let (now, first) = (Instant::now(), IpAddr::from([10, 0, 0, 0]));
+        let now = Instant::now();
+        let first = IpAddr::from([10, 0, 0, 0]);
         assert!(hosts.write(first, now).is_ok() && hosts.write(first, now).is_err());
         for number in 1..=u32::try_from(MAX_HOSTS).unwrap() {
             let [_, a, b, c] = number.to_be_bytes();

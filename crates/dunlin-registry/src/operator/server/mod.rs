@@ -243,7 +243,8 @@ async fn listen(
     let places = Arc::new(Semaphore::new(limits.connections));
     let shared = Arc::new(Shared { acceptor, hosts: Arc::new(Hosts::new(limits)) });
     let (stopping, stopped) = watch::channel(false);
-    let (mut connections, mut stop) = (JoinSet::new(), pin!(stop));
+    let mut connections = JoinSet::new();
+    let mut stop = pin!(stop);
     let source = Arc::clone(&service);
     let mut ended = pin!(source.ended());
     let served = loop {
@@ -260,7 +261,9 @@ async fn listen(
         };
         // Closing is the answer that costs least.
         let Some(of_host) = Hosts::connect(&shared, from) else { continue };
-        let (service, shared, stopped) = (Arc::clone(&service), Arc::clone(&shared), stopped.clone());
+        let service = Arc::clone(&service);
+        let shared = Arc::clone(&shared);
+        let stopped = stopped.clone();
         connections.spawn(async move {
             connection(&*service, &shared, tcp, from, stopped).await;
             drop((place, of_host));

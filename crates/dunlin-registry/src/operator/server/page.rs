@@ -17,13 +17,15 @@ const SHOWN: u64 = 50;
 /// The log, newest entries first, from the one before this number on.
 pub(super) fn log(registry: &impl Source, before: Option<u64>) -> Result<String, RegistryError> {
     let snapshot = registry.shown();
-    let (size, dids) = (snapshot.size(), snapshot.map().len());
+    let size = snapshot.size();
+    let dids = snapshot.map().len();
     let end = before.unwrap_or(size).min(size);
     let first = end.saturating_sub(SHOWN);
     let entries = registry.entries(first, end)?;
     let rows = (first..end).rev().zip(entries.iter().rev());
     let rows: String = rows.map(|(number, entry)| row(number, entry, true)).collect();
-    let (origin, note) = (escaped(&snapshot.checkpoint().checkpoint().origin), escaped(snapshot.text()));
+    let origin = escaped(&snapshot.checkpoint().checkpoint().origin);
+    let note = escaped(snapshot.text());
     let signer =
         |(role, key): (&str, String)| format!("<p>{}: <code>{}</code></p>\n", escaped(role), escaped(&key));
     let signers: String = registry.signers().into_iter().map(signer).collect();
@@ -58,7 +60,9 @@ pub(super) fn did(
     let state = if leaf.active { "Active" } else { "Deactivated" };
     let document = json::read_bounded(document.as_bytes(), MAX_OPERATION).ok();
     let document = document.map(|document| format!("{document:#}")).unwrap_or_default();
-    let (sequence, did, document) = (leaf.sequence, escaped(did.as_str()), escaped(&document));
+    let sequence = leaf.sequence;
+    let did = escaped(did.as_str());
+    let document = escaped(&document);
     let path = format!("/dids/{did}/page?from=");
     let earlier = (first > 0)
         .then(|| link(&format!("{path}{}", first.saturating_sub(MAX_HISTORY)), "Earlier operations"));
@@ -99,9 +103,10 @@ fn row(number: u64, entry: &[u8], of_log: bool) -> String {
     };
     let text = |name| escaped(operation.get(name).and_then(Value::as_str).unwrap_or_default());
     let sequence = operation.get("sequence").and_then(Value::as_u64).unwrap_or_default();
-    let last = match of_log {
-        true => format!("<a href=\"/dids/{did}/page\">{did}</a>", did = text("did")),
-        false => format!("<code>{}</code>", text("key")),
+    let last = if of_log {
+        format!("<a href=\"/dids/{did}/page\">{did}</a>", did = text("did"))
+    } else {
+        format!("<code>{}</code>", text("key"))
     };
     format!("<tr><td>{number}</td><td>{}</td><td>{sequence}</td><td>{last}</td></tr>\n", text("type"))
 }

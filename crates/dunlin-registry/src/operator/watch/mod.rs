@@ -208,15 +208,18 @@ impl Watch {
         let lock = database::Lock::take(path)?;
         let connection = database::writer(path)?;
         let origin = settings.logs.first().map_or("", NoteKey::name).to_owned();
-        let (found, wanted) = (database::setting(&connection, KEY)?, key(&origin));
+        let found = database::setting(&connection, KEY)?;
+        let wanted = key(&origin);
         if found != wanted {
             return Err(RegistryError::OtherKey { found, wanted });
         }
         let newest = Checkpoint::read(&database::setting(&connection, CHECKPOINT)?)?;
         let provider = Arc::clone(&settings.provider);
         let head = Head::load(&connection, Hasher(provider.sha256), &newest)?;
-        let (signer, clock) = (settings.signer()?, Arc::clone(&settings.clock));
-        let (evidence, note) = (Evidence::beside(path), database::setting(&connection, NOTE).ok());
+        let signer = settings.signer()?;
+        let clock = Arc::clone(&settings.clock);
+        let evidence = Evidence::beside(path);
+        let note = database::setting(&connection, NOTE).ok();
         let replay = Replay {
             provider,
             connection,
@@ -276,9 +279,10 @@ impl Watch {
         for key in self.logs.iter().filter(|key| *key.name() == signed.checkpoint().origin) {
             is_signed |= signed.note().signed_by(&self.provider, key)? != Signed::No;
         }
-        match is_signed {
-            true => Ok(signed),
-            false => Err(CheckpointError::NotTheRegistry(signed.checkpoint().origin.clone())),
+        if is_signed {
+            Ok(signed)
+        } else {
+            Err(CheckpointError::NotTheRegistry(signed.checkpoint().origin.clone()))
         }
     }
 

@@ -72,7 +72,8 @@ impl Replay {
     /// Cosigns a checkpoint whose log follows from the operations, and begins with the `old` entries that are
     /// verified.
     pub(super) async fn cosign(&mut self, old: u64, proof: &[NodeHash], signed: &SignedCheckpoint) -> Reply {
-        let (size, new) = (self.head.edge.size(), signed.checkpoint());
+        let size = self.head.edge.size();
+        let new = signed.checkpoint();
         if old != size {
             return Reply::Verified(size);
         }
@@ -100,7 +101,8 @@ impl Replay {
 
     /// Whether a consistency proof leads from the verified log to this one.
     fn continues(&self, new: &Checkpoint, proof: &[NodeHash]) -> bool {
-        let (hasher, edge) = (Hasher(self.provider.sha256), &self.head.edge);
+        let hasher = Hasher(self.provider.sha256);
+        let edge = &self.head.edge;
         let Ok(root) = edge.root(hasher) else { return false };
         hasher.verify_consistency((edge.size(), &root), (new.size, &new.root), proof).is_ok()
     }
@@ -122,7 +124,8 @@ impl Replay {
 
     async fn try_derive(&mut self, signed: &SignedCheckpoint) -> Result<(), WatchError> {
         self.roll_back()?;
-        let (size, new) = (self.head.edge.size(), signed.checkpoint());
+        let size = self.head.edge.size();
+        let new = signed.checkpoint();
         if new.size <= size {
             self.compare(new)?;
             if new.size == size && self.note.is_none() {
@@ -159,7 +162,8 @@ impl Replay {
 
     /// Compares a checkpoint with the verified log, which is not smaller.
     fn compare(&self, checkpoint: &Checkpoint) -> Result<(), WatchError> {
-        let (hasher, connection) = (Hasher(self.provider.sha256), &self.connection);
+        let hasher = Hasher(self.provider.sha256);
+        let connection = &self.connection;
         let root = StoredNodes { hasher, connection }.root(hasher, checkpoint.size)?;
         if root == checkpoint.root { Ok(()) } else { Err(WatchError::OtherHistory(checkpoint.size)) }
     }
@@ -185,13 +189,16 @@ impl Replay {
     /// The first entry at which the log of a checkpoint parts from the verified one, which is smaller; `None`
     /// if the registry shows other entries than those of the checkpoint.
     async fn parting(&mut self, new: &Checkpoint) -> Result<Option<u64>, WatchError> {
-        let (hasher, size) = (Hasher(self.provider.sha256), self.head.edge.size());
-        let (mut edge, mut parting) = (Edge::default(), None);
+        let hasher = Hasher(self.provider.sha256);
+        let size = self.head.edge.size();
+        let mut edge = Edge::default();
+        let mut parting = None;
         while edge.size() < new.size {
             let entries = self.source.bundle_at(edge.size(), new.size).await?;
             let verified = StoredNodes { hasher, connection: &self.connection };
             for entry in entries {
-                let (number, leaf) = (edge.size(), hasher.leaf(&entry));
+                let number = edge.size();
+                let leaf = hasher.leaf(&entry);
                 if parting.is_none() && number < size && verified.node(0, number)? != leaf {
                     parting = Some(number);
                 }
@@ -204,11 +211,14 @@ impl Replay {
 
     /// Appends the new entries of a checkpoint inside the open transaction.
     async fn replay(&mut self, signed: &SignedCheckpoint) -> Result<Head, WatchError> {
-        let (hasher, new) = (Hasher(self.provider.sha256), signed.checkpoint());
+        let hasher = Hasher(self.provider.sha256);
+        let new = signed.checkpoint();
         // All entries count for the root, also those after a false one: only what the registry has signed is
         // evidence.
-        let (mut edge, mut head) = (self.head.edge.clone(), self.head.clone());
-        let (mut fault, mut is_stated) = (None, false);
+        let mut edge = self.head.edge.clone();
+        let mut head = self.head.clone();
+        let mut fault = None;
+        let mut is_stated = false;
         let width = u64::from(TILE_WIDTH);
         while edge.size() < new.size {
             let entries = self.source.bundle_at(edge.size(), new.size).await?;
@@ -254,11 +264,10 @@ impl Replay {
         let operation = match LogEntry::read(entry) {
             Ok(LogEntry::Operation(operation)) => operation,
             Ok(LogEntry::Root(root)) => {
-                return match append.map_root() == root {
-                    true => append.root().map(|_| Ok(true)),
-                    false => {
-                        fault(None, "another state map than that of the operations before it".to_owned())
-                    }
+                return if append.map_root() == root {
+                    append.root().map(|_| Ok(true))
+                } else {
+                    fault(None, "another state map than that of the operations before it".to_owned())
                 };
             }
             Err(error) => return fault(did_of(entry), error.to_string()),
@@ -287,7 +296,8 @@ impl Replay {
     /// The DID whose state in the registry's map is another one than here, by the registry's own proofs: each
     /// shows in which part of the map it is.
     async fn differing(&mut self, head: &Head, signed: &SignedCheckpoint) -> Option<String> {
-        let (mut begin, mut depth) = (Sha256Hash::from_bytes([0; 32]), 0);
+        let mut begin = Sha256Hash::from_bytes([0; 32]);
+        let mut depth = 0;
         while depth <= MAX_MAP_DEPTH {
             let within = |key: &Sha256Hash| shares(key, &begin, depth);
             let Some((key, did)) =
@@ -316,16 +326,18 @@ impl Replay {
     /// The DIDs that have changed since the verified log.
     fn changed(&self) -> Result<String, RegistryError> {
         let dids = database::dids_since(&self.connection, self.head.edge.size(), MAX_NAMED)?;
-        Ok(match dids.is_empty() {
-            true => "unknown DIDs".to_owned(),
-            false => format!("one that the registry does not show, or of {}", dids.join(", ")),
+        Ok(if dids.is_empty() {
+            "unknown DIDs".to_owned()
+        } else {
+            format!("one that the registry does not show, or of {}", dids.join(", "))
         })
     }
 }
 
 /// Whether two keys have the same first bits.
 fn shares(one: &Sha256Hash, other: &Sha256Hash, bits: usize) -> bool {
-    let (whole, rest) = (bits / 8, bits % 8);
+    let whole = bits / 8;
+    let rest = bits % 8;
     let mask = !(0xff_u8 >> rest);
     let [one, other] = [one, other].map(|key| key.as_bytes());
     let last = |key: &[u8; 32]| key.get(whole).map(|byte| byte & mask);
@@ -334,7 +346,8 @@ fn shares(one: &Sha256Hash, other: &Sha256Hash, bits: usize) -> bool {
 
 /// The first key on the other side at this depth.
 fn beside(key: &Sha256Hash, depth: usize) -> Sha256Hash {
-    let (mut bytes, mask) = (*key.as_bytes(), !(0xff_u8 >> (depth % 8)));
+    let mut bytes = *key.as_bytes();
+    let mask = !(0xff_u8 >> (depth % 8));
     for (number, byte) in bytes.iter_mut().enumerate().skip(depth / 8) {
         *byte = if number == depth / 8 { (*byte & mask) | (!*byte & (0x80 >> (depth % 8))) } else { 0 };
     }

@@ -75,7 +75,8 @@ impl Source {
         let malformed = || WatchError::Malformed { url: format!("{}: entries", self.url) };
         let tile = Tile::new(TileKind::Entries, number, width).ok_or_else(malformed)?;
         let bundle = self.get(&tile.to_string()).await?;
-        let (mut rest, mut entries) = (bundle.as_ref(), Vec::new());
+        let mut rest = bundle.as_ref();
+        let mut entries = Vec::new();
         while let Some((length, after)) = rest.split_first_chunk() {
             // Empty entries take more memory than their bytes.
             if entries.len() == usize::from(width) {

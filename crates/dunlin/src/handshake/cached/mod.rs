@@ -29,10 +29,7 @@ impl Use {
     /// secret, the secrets do not depend on the certificates. With static RSA, the server's key does not
     /// sign. A pre-shared key replaces the certificates.
     pub(crate) fn in_tls12(suite: &Tls12CipherSuite, extended: bool) -> Self {
-        match extended && suite.is_signed() {
-            true => Self::Tls12,
-            false => Self::Nothing,
-        }
+        if extended && suite.is_signed() { Self::Tls12 } else { Self::Nothing }
     }
 
     /// The outcome that a side with a cache reports. `agreed` tells whether the peer supports the cache, too.

@@ -164,7 +164,8 @@ impl Caching for ClientHandshakeCache {
             let entry = Arc::clone(&entry);
             cx.commit.on_failure = Some(Box::new(move || entry.suspend()));
         }
-        let (mode, own) = (self.mode, Arc::clone(&self.fingerprints));
+        let mode = self.mode;
+        let own = Arc::clone(&self.fingerprints);
         Some(Box::new(CacheOffer { mode, own, entry, server, request, shown, tickets }))
     }
 }
@@ -215,13 +216,12 @@ impl Offered for CacheOffer {
             return if is_used { illegal(What::CacheUnused) } else { Ok(None) };
         }
         let is_confirmed = |typ| confirmed.contains(&typ);
-        let (certificate, request, others) = match self.mode.has_cached_info() {
-            false => (certificate, certificate_request, false),
-            true => {
-                let is_other = |typ: &u8| ![cached_info::CERT, cached_info::CERT_REQ].contains(typ);
-                let others = certificate || certificate_request || confirmed.iter().any(is_other);
-                (is_confirmed(cached_info::CERT), is_confirmed(cached_info::CERT_REQ), others)
-            }
+        let (certificate, request, others) = if self.mode.has_cached_info() {
+            let is_other = |typ: &u8| ![cached_info::CERT, cached_info::CERT_REQ].contains(typ);
+            let others = certificate || certificate_request || confirmed.iter().any(is_other);
+            (is_confirmed(cached_info::CERT), is_confirmed(cached_info::CERT_REQ), others)
+        } else {
+            (certificate, certificate_request, false)
         };
         let offered_request = self.request.is_some() && usage == Use::Tls12;
         if others || certificate && self.server.is_none() || request && !offered_request {
@@ -353,9 +353,10 @@ impl Agreed for InUse {
                 kept.certificate_request.clone_from(&received);
             }
             // The client never shows a ticket twice: an observer could link its connections.
-            match new.is_empty() {
-                true => kept.tickets.extend_from_slice(unshown),
-                false => kept.tickets.clone_from(&new),
+            if new.is_empty() {
+                kept.tickets.extend_from_slice(unshown)
+            } else {
+                kept.tickets.clone_from(&new)
             }
             kept.tickets.truncate(MAX_TICKETS);
             kept.suspended &= is_used;

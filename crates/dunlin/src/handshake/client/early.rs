@@ -35,9 +35,10 @@ fn offer(
     let suite = config.profile.suite(first.session.cipher_suite).ok_or(NoEarlyData::CipherSuite)?;
     // The server cannot choose a protocol that the client no longer offers.
     let offered = terms.alpn.as_ref().is_none_or(|alpn| config.profile.alpn.contains(alpn));
-    match offered && protocols.allow(terms.alpn.as_ref()) {
-        true => Ok(EarlyOffer { suite, terms, steps: &EARLY_DATA }),
-        false => Err(NoEarlyData::ApplicationProtocol),
+    if offered && protocols.allow(terms.alpn.as_ref()) {
+        Ok(EarlyOffer { suite, terms, steps: &EARLY_DATA })
+    } else {
+        Err(NoEarlyData::ApplicationProtocol)
     }
 }
 

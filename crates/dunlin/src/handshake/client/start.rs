@@ -107,7 +107,8 @@ pub(crate) fn start(
         (Some(certificates), Some(OfferedPsk::Session(s)))
             if config.reverify && offer.terms.early.is_some() =>
         {
-            let (server, peer) = (offer.terms.server.clone(), s.session.peer.clone());
+            let server = offer.terms.server.clone();
+            let peer = s.session.peer.clone();
             let then = Box::new(move |cx: &mut Cx<'_>| send_reverified(cx, offer));
             (certificates.reverify)(cx, &config.profile, &server, peer.as_ref(), then)
         }
@@ -168,10 +169,7 @@ fn send_first(cx: &mut Cx<'_>, mut offer: Offer) -> Result<Step, Error> {
     }
     let is_renegotiation = offer.terms.previous.is_some();
     let state = ExpectServerHello { offer, transcript: TranscriptSoFar::First(transcript), verified: 0 };
-    Ok(match is_renegotiation {
-        true => Step::Refusable(Box::new(state)),
-        false => Step::expect(state),
-    })
+    Ok(if is_renegotiation { Step::Refusable(Box::new(state)) } else { Step::expect(state) })
 }
 
 impl Offer {
@@ -268,7 +266,8 @@ impl ExpectMessage for ExpectServerHello {
 
     #[cfg(feature = "association-ports")]
     fn again(&self) -> Option<Box<dyn ExpectMessage>> {
-        let (offer, transcript) = (self.offer.again()?, self.transcript.clone());
+        let offer = self.offer.again()?;
+        let transcript = self.transcript.clone();
         Some(Box::new(Self { offer, transcript, verified: self.verified }))
     }
 

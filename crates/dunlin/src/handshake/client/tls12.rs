@@ -141,9 +141,10 @@ pub(in crate::handshake) fn server_hello(
     if handshake.sessions.resumed.is_some() {
         return resume(cx, handshake);
     }
-    Ok(match suite.has_certificate() {
-        true => Step::expect(ExpectCertificate { handshake }),
-        false => Step::expect(ExpectServerKeyExchange { handshake, believed: None }),
+    Ok(if suite.has_certificate() {
+        Step::expect(ExpectCertificate { handshake })
+    } else {
+        Step::expect(ExpectServerKeyExchange { handshake, believed: None })
     })
 }
 
@@ -155,14 +156,16 @@ fn resume(cx: &mut Cx<'_>, handshake: Handshake) -> Result<Step, Error> {
     cx.draft.kind = HandshakeKind::Resumed;
     cx.draft.peer_validity = session.session.validity();
     cx.effects.log_secret("CLIENT_RANDOM", master.bytes().as_ref());
-    let (config, server) = (Arc::clone(&handshake.terms.config), handshake.terms.server.clone());
+    let config = Arc::clone(&handshake.terms.config);
+    let server = handshake.terms.server.clone();
     let then: reverify::Then = {
         let peer = peer.clone();
         Box::new(move |cx| expect_finished(cx, handshake, master, peer, None))
     };
-    match config.reverify {
-        true => reverify::reverify(cx, &config.profile, &server, peer.as_ref(), then),
-        false => then(cx),
+    if config.reverify {
+        reverify::reverify(cx, &config.profile, &server, peer.as_ref(), then)
+    } else {
+        then(cx)
     }
 }
 
@@ -193,9 +196,10 @@ impl ExpectMessage for ExpectCertificate {
                 Shown::Chain(chain)
             }
         };
-        match handshake.terms.ocsp {
-            true => Ok(Step::expect(ExpectCertificateStatus { handshake, shown })),
-            false => verify(cx, handshake, shown, None, None),
+        if handshake.terms.ocsp {
+            Ok(Step::expect(ExpectCertificateStatus { handshake, shown }))
+        } else {
+            verify(cx, handshake, shown, None, None)
         }
     }
 }

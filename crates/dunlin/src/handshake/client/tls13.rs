@@ -140,7 +140,8 @@ impl ExpectMessage for ExpectEncryptedExtensions {
         // With early data the client has verified the server again before it sent the data.
         let config = Arc::clone(&terms.config);
         let reverifies = config.reverify && cx.draft.is_resumed() && terms.early.is_none();
-        let (server, peer) = (terms.server.clone(), handshake.common.peer.clone());
+        let server = terms.server.clone();
+        let peer = handshake.common.peer.clone();
         let then: reverify::Then =
             Box::new(move |_| Ok(Step::expect(ExpectFinished { handshake, transcript, respond: None })));
         match certificates {

@@ -25,7 +25,8 @@ pub(crate) struct Asks {
 impl Asks {
     pub(crate) fn of(config: &ClientConfig) -> Self {
         let profile = &config.profile;
-        let (trust, credential) = (&profile.trust, CertificateType::VERIFIABLE_CREDENTIAL);
+        let trust = &profile.trust;
+        let credential = CertificateType::VERIFIABLE_CREDENTIAL;
         let takes_certificate = profile.verifies(credential) && profile.has_certificates(credential, true);
         let ssi = config.parts.ssi.and_then(|ssi| (ssi.ask)(profile));
         let takes_messages = ssi.as_ref().is_some_and(|ssi| ssi.asks_for.is_self_sovereign());
@@ -33,12 +34,11 @@ impl Asks {
         Self {
             authorities: profile.authorities(),
             did_methods: if takes_certificate { trust.did_methods(credential) } else { Vec::new() },
-            staples: match takes_staples {
-                true => {
-                    let by_messages = ssi.as_ref().is_some_and(|ssi| ssi.asks_for == credential);
-                    trust.staples(takes_certificate || by_messages)
-                }
-                false => AcceptedStaples::default(),
+            staples: if takes_staples {
+                let by_messages = ssi.as_ref().is_some_and(|ssi| ssi.asks_for == credential);
+                trust.staples(takes_certificate || by_messages)
+            } else {
+                AcceptedStaples::default()
             },
             ssi,
         }

@@ -27,10 +27,7 @@ fn is_required(profile: &ProfileSettings, previous: Option<&Previous>) -> bool {
 pub(super) fn accept(_: &mut Cx<'_>, terms: &mut Terms, answers: &Answers<'_>) -> Result<(), Error> {
     let is_required = is_required(&terms.config.profile, terms.previous.as_ref()) || answers.resumes;
     terms.extended = is_in(answers.extensions);
-    match terms.extended || !is_required {
-        true => Ok(()),
-        false => Err(PeerIncompatible::ExtendedMasterSecret.into()),
-    }
+    if terms.extended || !is_required { Ok(()) } else { Err(PeerIncompatible::ExtendedMasterSecret.into()) }
 }
 
 /// Whether the other side's message has the extension.
@@ -53,9 +50,10 @@ pub(super) fn check(
     hello: &ClientHello,
     previous: Option<&Previous>,
 ) -> Result<(), Error> {
-    match is_offered(hello) || !is_required(&config.profile, previous) {
-        true => Ok(()),
-        false => Err(PeerIncompatible::ExtendedMasterSecret.into()),
+    if is_offered(hello) || !is_required(&config.profile, previous) {
+        Ok(())
+    } else {
+        Err(PeerIncompatible::ExtendedMasterSecret.into())
     }
 }
 

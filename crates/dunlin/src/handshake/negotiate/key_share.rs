@@ -45,9 +45,10 @@ impl OfferedShare {
 
     /// The shared secret with the server's share.
     fn complete(self, server: &Entry) -> Result<SharedSecret, Error> {
-        let secret = match self.group == server.group {
-            true => self.active.complete(&server.share),
-            false => self.active.complete_component(&server.share),
+        let secret = if self.group == server.group {
+            self.active.complete(&server.share)
+        } else {
+            self.active.complete_component(&server.share)
         };
         // The group rejects invalid shares (RFC 8446 §4.2.8.2, §7.4.2) and ciphertexts of a wrong length
         // (FIPS 203 §7.3).
@@ -96,7 +97,8 @@ pub(super) fn offer(_: &Cx<'_>, offer: &Offer, hello: &mut HelloDraft) {
 pub(super) fn offer_tls12(_: &Cx<'_>, offer: &Offer, hello: &mut HelloDraft) {
     let config = &offer.terms.config;
     let uses = |kind| offer.tls12_suites.iter().any(|s| s.key_exchange == kind);
-    let (curves, fields) = (uses(Tls12KeyExchange::Ecdhe), uses(Tls12KeyExchange::Dhe));
+    let curves = uses(Tls12KeyExchange::Ecdhe);
+    let fields = uses(Tls12KeyExchange::Dhe);
     if !(curves || fields) || offer.offers_tls13() && is_used(config) {
         return;
     }
@@ -170,8 +172,8 @@ pub(super) fn select(
 
 /// RFC 8446 §9.2: key_share without supported_groups, or the reverse, is missing_extension.
 pub(super) fn check(extensions: &Extensions<'_>) -> Result<(), Error> {
-    let (groups, shares) =
-        (extensions.has(ExtensionType::SUPPORTED_GROUPS), extensions.has(ExtensionType::KEY_SHARE));
+    let groups = extensions.has(ExtensionType::SUPPORTED_GROUPS);
+    let shares = extensions.has(ExtensionType::KEY_SHARE);
     match (groups, shares) {
         (true, false) => Err(PeerMisbehaved::MissingExtension(ExtensionType::KEY_SHARE).into()),
         (false, true) => Err(PeerMisbehaved::MissingExtension(ExtensionType::SUPPORTED_GROUPS).into()),

@@ -265,9 +265,10 @@ pub(super) fn require(
     _: &Extensions<'_>,
     selection: &mut Selection,
 ) -> Result<(), Error> {
-    match selection.psk.is_none() && offer.terms.config.profile.trust.is_empty() {
-        true => Err(PeerMisbehaved::MissingExtension(ExtensionType::PRE_SHARED_KEY).into()),
-        false => Ok(()),
+    if selection.psk.is_none() && offer.terms.config.profile.trust.is_empty() {
+        Err(PeerMisbehaved::MissingExtension(ExtensionType::PRE_SHARED_KEY).into())
+    } else {
+        Ok(())
     }
 }
 
@@ -395,10 +396,7 @@ pub(crate) fn has_common_mode(config: &ServerConfig, hello: &ClientHello) -> Res
 
 /// The reason why the server can use no PSK at all with this client.
 pub(crate) fn no_mode(config: &ServerConfig, hello: &ClientHello) -> Result<PeerIncompatible, Error> {
-    Ok(match has_common_mode(config, hello)? {
-        true => PeerIncompatible::Group,
-        false => PeerIncompatible::PskMode,
-    })
+    Ok(if has_common_mode(config, hello)? { PeerIncompatible::Group } else { PeerIncompatible::PskMode })
 }
 
 /// Whether only a PSK can authenticate the server. RFC 8446 §9.2: a ClientHello with PSKs may omit the
@@ -431,10 +429,7 @@ pub(crate) fn verify_binder(
     let end = bytes.len().saturating_sub(offer.binders_len());
     let truncated = bytes.get(..end).ok_or(Internal::Bug(What::Binders))?;
     let expected = early.binder(kind, transcript.with(truncated).as_ref());
-    match bool::from(expected.as_ref().ct_eq(received)) {
-        true => Ok(()),
-        false => Err(PeerMisbehaved::BadBinder.into()),
-    }
+    if bool::from(expected.as_ref().ct_eq(received)) { Ok(()) } else { Err(PeerMisbehaved::BadBinder.into()) }
 }
 
 pub(super) fn answer(_: &mut Cx<'_>, chosen: &Choices<'_>, w: &mut ExtensionsWriter) -> Result<(), Error> {

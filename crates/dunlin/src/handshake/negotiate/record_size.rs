@@ -16,7 +16,8 @@ pub(super) fn offer(_: &Cx<'_>, offer: &Offer, hello: &mut HelloDraft) {
 }
 
 pub(super) fn accept(cx: &mut Cx<'_>, terms: &mut Terms, answers: &Answers<'_>) -> Result<(), Error> {
-    let (profile, version) = (&terms.config.profile, answers.version);
+    let profile = &terms.config.profile;
+    let version = answers.version;
     let size = answers.extensions.get::<RecordSizeLimit>()?;
     let length = answers.extensions.get::<MaxFragmentLength>()?;
     // RFC 8449 §4: this client's limit applies once the server has answered.
@@ -43,7 +44,8 @@ pub(super) fn accept(cx: &mut Cx<'_>, terms: &mut Terms, answers: &Answers<'_>) 
 }
 
 pub(super) fn answer(cx: &mut Cx<'_>, chosen: &Choices<'_>, w: &mut ExtensionsWriter) -> Result<(), Error> {
-    let (profile, version) = (&chosen.config.profile, chosen.version);
+    let profile = &chosen.config.profile;
+    let version = chosen.version;
     let size = chosen.hello.extensions().get::<RecordSizeLimit>()?;
     let length = chosen.hello.extensions().get::<MaxFragmentLength>()?;
     let (sent, received) = match (size, length) {

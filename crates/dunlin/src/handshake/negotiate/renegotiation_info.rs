@@ -81,10 +81,7 @@ pub(super) fn check(_: &ServerConfig, hello: &ClientHello, previous: Option<&Pre
         Some(previous) => info.as_deref() == Some(&previous.finisheds.client[..]) && !signal,
         None => info.is_none_or(|info| info.is_empty()),
     };
-    match is_right {
-        true => Ok(()),
-        false => Err(PeerIncompatible::SecureRenegotiation.into()),
-    }
+    if is_right { Ok(()) } else { Err(PeerIncompatible::SecureRenegotiation.into()) }
 }
 
 pub(super) fn answer(_: &mut Cx<'_>, chosen: &Choices<'_>, w: &mut ExtensionsWriter) -> Result<(), Error> {

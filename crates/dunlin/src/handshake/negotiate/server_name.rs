@@ -46,8 +46,9 @@ pub(super) fn answer(_: &mut Cx<'_>, chosen: &Choices<'_>, w: &mut ExtensionsWri
 
 /// RFC 6066 §3: a session is for one name, so a renegotiation keeps it.
 pub(super) fn keep(_: &Cx<'_>, previous: &Negotiated, hello: &ClientHello) -> Result<(), Error> {
-    match of(hello)? == previous.server_name {
-        true => Ok(()),
-        false => Err(PeerMisbehaved::IllegalParameter(What::OtherServerName).into()),
+    if of(hello)? == previous.server_name {
+        Ok(())
+    } else {
+        Err(PeerMisbehaved::IllegalParameter(What::OtherServerName).into())
     }
 }

@@ -86,10 +86,7 @@ fn offer(_: &Cx<'_>, offer: &Offer, hello: &mut HelloDraft) {
 }
 
 fn put(ssi: SsiMessages, asks: SsiParameters, w: &mut ExtensionsWriter) {
-    match ssi.is_links() {
-        true => w.put(&LinksParameters(asks)),
-        false => w.put(&asks),
-    }
+    if ssi.is_links() { w.put(&LinksParameters(asks)) } else { w.put(&asks) }
 }
 
 fn get(ssi: SsiMessages, extensions: &Extensions<'_>) -> Result<Option<SsiParameters>, Error> {
@@ -109,7 +106,8 @@ struct ByCertificate {
 impl ByCertificate {
     fn read(profile: &ProfileSettings, hello: &ClientHello) -> Result<Self, Error> {
         let credential = CertificateType::VERIFIABLE_CREDENTIAL;
-        let (extensions, exists) = (hello.extensions(), profile.ssi.leaves(credential));
+        let extensions = hello.extensions();
+        let exists = profile.ssi.leaves(credential);
         let lists = |types: Option<Vec<CertificateType>>| {
             exists && types.is_some_and(|types| types.contains(&credential))
         };
@@ -164,9 +162,10 @@ fn request(profile: &ProfileSettings, hello: &ClientHello) -> Result<Option<Requ
         let mut did_methods = resolved(profile, typ);
         did_methods.retain(|method| asks_for_certificate || theirs.did_methods.contains(method));
         if !did_methods.is_empty() {
-            let staples = match profile.ssi.is_links() {
-                true => AcceptedStaples::default(),
-                false => profile.trust.staples(typ == CertificateType::VERIFIABLE_CREDENTIAL),
+            let staples = if profile.ssi.is_links() {
+                AcceptedStaples::default()
+            } else {
+                profile.trust.staples(typ == CertificateType::VERIFIABLE_CREDENTIAL)
             };
             return Ok(Some(Request { typ, by_messages: true, did_methods, staples }));
         }
@@ -197,9 +196,10 @@ fn write_request(profile: &ProfileSettings, request: &Request) -> Result<Vec<u8>
 fn read_request(body: &[u8], profile: &ProfileSettings, ours: &SsiParameters) -> Result<Demands, Error> {
     let SsiRequest { extensions } = SsiRequest::read(body)?;
     let mut demands = Demands::read(&extensions, IN_SSI_REQUEST)?;
-    let typ = match profile.ssi.is_links() {
-        true => ExtensionType::SSI_PARAMETERS_LINKS,
-        false => ExtensionType::SSI_PARAMETERS,
+    let typ = if profile.ssi.is_links() {
+        ExtensionType::SSI_PARAMETERS_LINKS
+    } else {
+        ExtensionType::SSI_PARAMETERS
     };
     let theirs = get(profile.ssi, &extensions)?.ok_or(PeerMisbehaved::MissingExtension(typ))?;
     // §IV.B of the paper: the client aborts if the server asks for another mode than it does itself.

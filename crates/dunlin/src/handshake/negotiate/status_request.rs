@@ -19,10 +19,8 @@ pub(super) fn offer(_: &Cx<'_>, offer: &Offer, hello: &mut HelloDraft) {
 /// comes with the certificate, without an acknowledgement.
 pub(super) fn accept(_: &mut Cx<'_>, terms: &mut Terms, answers: &Answers<'_>) -> Result<(), Error> {
     let typ = ExtensionType::STATUS_REQUEST;
-    terms.ocsp = match answers.version.is_1_2() {
-        true => answers.extensions.has(typ),
-        false => terms.offered.contains(&typ),
-    };
+    terms.ocsp =
+        if answers.version.is_1_2() { answers.extensions.has(typ) } else { terms.offered.contains(&typ) };
     Ok(())
 }
 

@@ -94,8 +94,5 @@ pub(super) fn retry(protocol: Protocol, _: &Retry, _: Option<&[u8]>, w: &mut Ext
 
 /// RFC 8446 §4.1.2: a renegotiation keeps the version.
 pub(super) fn keep(cx: &Cx<'_>, _: &Negotiated, hello: &ClientHello) -> Result<(), Error> {
-    match offers_tls12(hello, cx.protocol())? {
-        true => Ok(()),
-        false => Err(no_common_version(hello, cx.protocol())),
-    }
+    if offers_tls12(hello, cx.protocol())? { Ok(()) } else { Err(no_common_version(hello, cx.protocol())) }
 }

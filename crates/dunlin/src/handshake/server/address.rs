@@ -41,7 +41,8 @@ pub(super) fn check(
                 // A cookie is for one ClientHello. With another one it proves nothing.
                 let retry = Retry::from_cookie(config, cx.now, peer, &cookie, hello)?;
                 cx.emitter.prove_address();
-                let (cookie, spent) = (Some(cookie), None);
+                let cookie = Some(cookie);
+                let spent = None;
                 Ok(Proof::Returned(Some(SentRetry { retry, cookie, spent, has_profile: false })))
             }
             None => demand_by_retry(cx, config, hello),

@@ -151,7 +151,8 @@ impl Agreed for InUse {
         let named = |fingerprint: &Option<Fingerprint>| fingerprint.is_some() && self.form == Form::Empty;
         if self.answers {
             let ticket = self.ticket.map(|(_, index)| index);
-            let (certificate, certificate_request) = (named(&self.own), named(&self.request));
+            let certificate = named(&self.own);
+            let certificate_request = named(&self.request);
             w.put(&Answer { certificate, certificate_request, ticket });
         }
         if self.form == Form::Fingerprint {

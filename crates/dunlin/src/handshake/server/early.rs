@@ -60,9 +60,10 @@ pub(super) fn judge(cx: &Cx<'_>, choice: &Choice, skew: Option<i64>) -> Result<(
         return Err(NoEarlyData::Profile);
     }
     // RFC 8446 §8.3: the first flight must be fresh.
-    match skew.is_some_and(|skew| skew.unsigned_abs() <= WINDOW_MS) {
-        true => Ok(()),
-        false => Err(NoEarlyData::TicketAge),
+    if skew.is_some_and(|skew| skew.unsigned_abs() <= WINDOW_MS) {
+        Ok(())
+    } else {
+        Err(NoEarlyData::TicketAge)
     }
 }
 
@@ -123,9 +124,10 @@ pub(super) fn outcome(cx: &Cx<'_>, choice: &Choice, skew: Option<i64>) -> EarlyD
     match judge(cx, choice, skew) {
         Ok(()) => {
             let spent = choice.spent.as_ref().zip(choice.psk.as_ref());
-            match spent.is_some_and(|(spent, psk)| spent.is_first_use(&choice.config, &psk.identity)) {
-                true => EarlyDataOutcome::Accepted,
-                false => EarlyDataOutcome::Rejected(NoEarlyData::NotSingleUse),
+            if spent.is_some_and(|(spent, psk)| spent.is_first_use(&choice.config, &psk.identity)) {
+                EarlyDataOutcome::Accepted
+            } else {
+                EarlyDataOutcome::Rejected(NoEarlyData::NotSingleUse)
             }
         }
         Err(why) => EarlyDataOutcome::Rejected(why),

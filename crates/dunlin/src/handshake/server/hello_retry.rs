@@ -38,9 +38,10 @@ pub(super) fn send(
         hello_hash: suite.hash.hash(&[hello.message().bytes()]),
         unchanged: retry::unchanged(&config.profile.provider, hello),
     };
-    let cookie = match config.demands_cookie(cx.protocol()) {
-        true => Some(retry.to_cookie(config, cx.now, cx.emitter.peer_address())?),
-        false => None,
+    let cookie = if config.demands_cookie(cx.protocol()) {
+        Some(retry.to_cookie(config, cx.now, cx.emitter.peer_address())?)
+    } else {
+        None
     };
     let request = retry_request(cx.protocol(), hello, &retry, cookie.as_deref())?;
     cx.send(request)?;

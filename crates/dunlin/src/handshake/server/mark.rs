@@ -135,9 +135,10 @@ impl Marking {
     /// Marks the ticket as used.
     fn mark(self, cx: &mut Cx<'_>, kind: TicketKind, session: Box<Session>) -> Result<Step, Error> {
         if let TicketKind::Stateful(store) = &kind {
-            return match store.remove(&self.first.identity) {
-                true => self.marked(cx, kind, session, true),
-                false => Err(PeerMisbehaved::SessionUsedTwice.into()),
+            return if store.remove(&self.first.identity) {
+                self.marked(cx, kind, session, true)
+            } else {
+                Err(PeerMisbehaved::SessionUsedTwice.into())
             };
         }
         let sha256 = self.arrival.config.profile.provider.sha256;

@@ -48,10 +48,7 @@ pub(super) fn check_choice(
         // RFC 8446 §4.1.2: if the request selected no group, the client keeps its shares.
         None => matches!(key_share::choose(chosen, hello, None), Ok(ShareChoice::Use(_))),
     };
-    match has_group {
-        true => Ok(()),
-        false => Err(PeerIncompatible::Group.into()),
-    }
+    if has_group { Ok(()) } else { Err(PeerIncompatible::Group.into()) }
 }
 
 /// The question for the configuration of a client that has proven its identity. `None` if the server does not
@@ -94,10 +91,7 @@ pub(super) fn ask(cx: &mut Cx<'_>, question: Question, then: Then) -> Result<Ste
 
 /// Checks that the profile in use is strong enough for a client whose identity has the profile `needed`.
 pub(super) fn check(used: &ServerConfig, needed: &ServerConfig) -> Result<(), Error> {
-    match used.profile.rank >= needed.profile.rank {
-        true => Ok(()),
-        false => Err(PeerIncompatible::Rank.into()),
-    }
+    if used.profile.rank >= needed.profile.rank { Ok(()) } else { Err(PeerIncompatible::Rank.into()) }
 }
 
 /// Waits for the configuration of the client's identity.

@@ -60,12 +60,11 @@ impl Target {
     /// Ends the first handshake and asks the client for the second one.
     pub(super) fn request(self, cx: &mut Cx<'_>, completed: Completed) -> Result<Step, Error> {
         let traffic = completed.settle(cx);
-        match self.is_demanded {
-            true => cx.complete_in_advance(),
-            false => {
-                cx.emitter.handshake_complete();
-                cx.complete(Event::Connected);
-            }
+        if self.is_demanded {
+            cx.complete_in_advance()
+        } else {
+            cx.emitter.handshake_complete();
+            cx.complete(Event::Connected);
         }
         Box::new(Requested { traffic, target: self }).renegotiate(cx)
     }

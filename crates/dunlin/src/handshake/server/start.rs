@@ -327,9 +327,10 @@ impl AwaitAnswer for AwaitOrigin {
         let Self { config, mut session, then } = *self;
         let Answer::Psk(psk) = answer else { return Err(Misuse::WrongAnswer.into()) };
         let sha256 = config.profile.provider.sha256;
-        match psk.is_some_and(|psk| session.stems_from(&psk, sha256)) {
-            true => rank::weigh(cx, config, session, then),
-            false => then(cx, None),
+        if psk.is_some_and(|psk| session.stems_from(&psk, sha256)) {
+            rank::weigh(cx, config, session, then)
+        } else {
+            then(cx, None)
         }
     }
 }
@@ -392,7 +393,8 @@ fn suite_after(
 /// Chooses the suite and the group, or sends a HelloRetryRequest. Without a PSK, `psk` is the reason.
 fn choose(cx: &mut Cx<'_>, search: Search, psk: Result<FoundPsk, PeerIncompatible>) -> Result<Step, Error> {
     let Search { config, hello, retry, spent, .. } = search;
-    let (missing, psk) = (psk.as_ref().err().cloned(), psk.ok());
+    let missing = psk.as_ref().err().cloned();
+    let psk = psk.ok();
     let hash = psk.as_ref().and_then(|p| p.secret.hash(&config));
     let suite = suite_after(&config, &hello, retry.as_ref(), hash);
     let suite = suite.ok_or(PeerIncompatible::CipherSuite)?;

@@ -81,7 +81,8 @@ enum Keep {
 
 impl Keep {
     fn of(config: &ServerConfig, hello: &ClientHello) -> Result<Self, Error> {
-        let (kind, ids) = (&config.tickets.kind, &config.tickets.ids);
+        let kind = &config.tickets.kind;
+        let ids = &config.tickets.ids;
         Ok(match kind {
             TicketKind::Stateless(_) if session_ticket::is_offered(hello) => Self::Ticket,
             TicketKind::None => Self::Nothing,
@@ -259,18 +260,20 @@ fn full(
     let Choice { suite, group, own } = choose(&config, hello)?;
     let random = server_random(&config)?;
     let randoms = Randoms { client: hello.random, server: random };
-    let client_type = match suite.may_ask_for_certificate() {
-        true => certificate_type::request(&config, hello, cx.protocol().version(), false)?.map(|r| r.typ),
-        false => None,
+    let client_type = if suite.may_ask_for_certificate() {
+        certificate_type::request(&config, hello, cx.protocol().version(), false)?.map(|r| r.typ)
+    } else {
+        None
     };
     let credential = own.and_then(|own| profile.credentials.get(own.index()));
     let response = stapled(&config, hello, own);
     let extended = extended_master_secret::is_offered(hello);
     // RFC 7627 §5.4: a session without the extended master secret is not resumed.
     // The renegotiation to the profile of the client's identity makes a session under that profile.
-    let keep = match extended && (previous.is_none() || config.ranks.is_some()) {
-        true => Keep::of(&config, hello)?,
-        false => Keep::Nothing,
+    let keep = if extended && (previous.is_none() || config.ranks.is_some()) {
+        Keep::of(&config, hello)?
+    } else {
+        Keep::Nothing
     };
     if previous.is_none() {
         cx.draft.alpn = alpn::choose(&config, hello)?;
@@ -483,7 +486,9 @@ impl ExpectMessage for ExpectCertificate {
                 _ => Ok(Step::expect(ExpectClientKeyExchange { handshake, exchange, client: None })),
             };
         }
-        let (peer, name, staples) = (Side::Client, None, Staples::default());
+        let peer = Side::Client;
+        let name = None;
+        let staples = Staples::default();
         let usage = KeyUse::Sign;
         let subject =
             Subject { profile, certificate_type, chain, peer, name, staples, usage, is_cacheable: true };
@@ -507,7 +512,8 @@ impl ExpectMessage for ExpectClientKeyExchange {
         let body = message.expect(HandshakeType::CLIENT_KEY_EXCHANGE)?;
         let read = ClientKeyExchange::read(body, handshake.suite)?;
         handshake.transcript.add(&message);
-        let (identity, share) = (read.identity.to_vec(), read.share.to_vec());
+        let identity = read.identity.to_vec();
+        let share = read.share.to_vec();
         if !handshake.suite.has_psk() {
             return keys_agreed(cx, handshake, exchange, &share, None, client);
         }

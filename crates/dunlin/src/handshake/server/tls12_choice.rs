@@ -127,7 +127,8 @@ pub(super) fn credential(
     let allows = |scheme| suite.authentication.allows(scheme) && has_curve(scheme);
     let profile = &config.profile;
     if suite.key_exchange == Tls12KeyExchange::Rsa {
-        let (signatures, wanted) = (profile.provider.signatures, demands.wanted(&allows));
+        let signatures = profile.provider.signatures;
+        let wanted = demands.wanted(&allows);
         let choice = select::select_decrypting(signatures, &profile.credentials, &profile.reserved, &wanted);
         return Ok(choice.map(Own::Decrypts));
     }

@@ -300,18 +300,20 @@ impl Handshake {
         cx.emitter.write_keys(Epoch::Application, &write.keys(cx.protocol()))?;
         cx.emitter.end_of_flight()?;
 
-        let (profile, ssi) = (Arc::clone(&self.common.config.profile), self.common.config.parts.ssi);
+        let profile = Arc::clone(&self.common.config.profile);
+        let ssi = self.common.config.parts.ssi;
         let optional = self.common.config.client_auth == ClientAuth::Optional;
         let mut finish = Finish { common: self.common, master, read, write };
         let cached = finish.common.cache.as_mut().and_then(|cache| cache.take_client());
         let Some(request) = self.request else {
-            return Ok(match self.takes_early_data {
-                true => early::expect_end(
+            return Ok(if self.takes_early_data {
+                early::expect_end(
                     cx,
                     transcript,
                     Box::new(|cx, transcript| finish.after_early_data(cx, transcript)),
-                ),
-                false => Step::expect(ExpectFinished { finish, transcript }),
+                )
+            } else {
+                Step::expect(ExpectFinished { finish, transcript })
             });
         };
         // A Certificate in place of the requested messages has the type that holds without negotiation.
@@ -438,7 +440,9 @@ fn send_ticket(
     random.fill(&mut age_add)?;
     let nonce = [nonce];
     let session = session(secret.psk(&nonce), u32::from_be_bytes(age_add), cx.now.unix_ms);
-    let (lifetime, age_add, max_early_data) = (session.lifetime_s, session.age_add, session.max_early_data());
+    let lifetime = session.lifetime_s;
+    let age_add = session.age_add;
+    let max_early_data = session.max_early_data();
     let mut name = [0; SESSION_NAME_LEN];
     random.fill(&mut name)?;
     let ticket = match &config.tickets.kind {

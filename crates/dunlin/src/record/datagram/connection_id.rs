@@ -36,7 +36,8 @@ pub(super) struct OwnIds {
 
 impl OwnIds {
     pub(super) fn new(issuer: Option<Arc<dyn ConnectionIds>>, first: Vec<u8>) -> Self {
-        let (len, latest) = (first.len(), first.clone());
+        let len = first.len();
+        let latest = first.clone();
         let mut ids: VecDeque<_> = [first].into_iter().filter(|id| !id.is_empty()).collect();
         ids.shrink_to_fit();
         Self { issuer, len, issued: u32::from(!ids.is_empty()), ids, latest, left: Vec::new() }

@@ -156,7 +156,8 @@ impl Others {
                 None => return,
             }
         }
-        let (heard_at, asked_at) = (self.now, self.now);
+        let heard_at = self.now;
+        let asked_at = self.now;
         self.list.push(Other {
             path,
             newest: number,

@@ -33,7 +33,8 @@ pub(crate) type Kind = (&'static dyn Aead, RecordForm);
 impl EpochKey {
     pub(crate) fn new(keys: &TrafficKeys) -> Result<Self, CryptoError> {
         let number = Self::number_key(keys)?;
-        let (record, algorithm) = (RecordKey::new(keys)?, keys.aead.algorithm());
+        let record = RecordKey::new(keys)?;
+        let algorithm = keys.aead.algorithm();
         Ok(Self { record, number, keys: Box::new(keys.duplicate()), algorithm })
     }
 
@@ -53,7 +54,8 @@ impl EpochKey {
     /// those that it uses.
     pub(super) fn thaw(r: &mut Reader<'_>, (aead, form): Kind) -> Result<Self, Error> {
         let keys = TrafficKeys::thaw(r, aead, form)?;
-        let (record, algorithm) = (RecordKey::resting(&keys), aead.algorithm());
+        let record = RecordKey::resting(&keys);
+        let algorithm = aead.algorithm();
         Ok(Self { record, number: None, keys: Box::new(keys), algorithm })
     }
 
@@ -85,9 +87,10 @@ impl EpochKey {
     /// The most bytes that a record has beside its content, without its connection ID: header, explicit
     /// nonce, type and tag.
     pub(super) fn overhead(&self, has_id: bool) -> usize {
-        let (header, has_type) = match self.is_tls13() {
-            true => (header13::MAX_LEN, true),
-            false => (header12::LEN + self.record.explicit_nonce_len(), has_id),
+        let (header, has_type) = if self.is_tls13() {
+            (header13::MAX_LEN, true)
+        } else {
+            (header12::LEN + self.record.explicit_nonce_len(), has_id)
         };
         header + usize::from(has_type) + self.record.tag_len()
     }
@@ -100,9 +103,10 @@ impl EpochKey {
 
     /// How many of the next records have a number of 8 bits, one byte less than [`Self::overhead`].
     pub(super) const fn short_numbers(&self, sequence: &Sequence, is_full: bool) -> u64 {
-        match self.number.is_some() && !is_full {
-            true => header13::SHORT_NUMBERS.saturating_sub(sequence.used()),
-            false => 0,
+        if self.number.is_some() && !is_full {
+            header13::SHORT_NUMBERS.saturating_sub(sequence.used())
+        } else {
+            0
         }
     }
 

@@ -54,9 +54,10 @@ impl Datagram {
         if !self.ports.are_portable() {
             return Err(Misuse::NotSupported(What::Extension(ExtensionType::ASSOCIATION_PORT)).into());
         }
-        match self.sender.is_settled() && self.receiver.is_settled() {
-            true => Ok(()),
-            false => Err(Misuse::FlightWaits.into()),
+        if self.sender.is_settled() && self.receiver.is_settled() {
+            Ok(())
+        } else {
+            Err(Misuse::FlightWaits.into())
         }
     }
 
@@ -67,7 +68,8 @@ impl Datagram {
 
     /// The length of all connection IDs that [`Self::freeze`] writes, with their own lengths.
     pub(crate) fn ids_len(&self) -> usize {
-        let (own, peer) = (&self.receiver.ids, &self.sender.ids);
+        let own = &self.receiver.ids;
+        let peer = &self.sender.ids;
         let own = own.iter().chain([own.latest()]);
         own.chain(peer.spare()).chain([peer.present()]).map(|id| 1 + id.len()).sum()
     }
@@ -125,9 +127,12 @@ fn write_path(w: &mut Writer, Path { local, source, peer }: Path) {
 }
 
 fn read_path(r: &mut Reader<'_>) -> Result<Path, Error> {
-    let (local, source) = (Local(r.u32()?), read_ip(r)?);
+    let local = Local(r.u32()?);
+    let source = read_ip(r)?;
     let ip = read_ip(r)?.ok_or_else(|| r.bad_length())?;
-    let (port, flow, scope) = (r.u16()?, r.u32()?, r.u32()?);
+    let port = r.u16()?;
+    let flow = r.u32()?;
+    let scope = r.u32()?;
     let peer = match ip {
         IpAddr::V4(_) => SocketAddr::new(ip, port),
         IpAddr::V6(ip) => SocketAddrV6::new(ip, port, flow, scope).into(),

@@ -78,9 +78,10 @@ impl Header {
         flags |= if length.is_some() { LENGTH } else { 0 };
         out.push(flags);
         out.extend_from_slice(id);
-        match long {
-            true => out.extend_from_slice(&(number as u16).to_be_bytes()),
-            false => out.push(number as u8),
+        if long {
+            out.extend_from_slice(&(number as u16).to_be_bytes())
+        } else {
+            out.push(number as u8)
         }
         if let Some(length) = length {
             out.extend_from_slice(&length.to_be_bytes());

@@ -78,9 +78,10 @@ use send::{Output, Sender};
 /// A caller with several sockets or machines uses it to find the one that has the association
 /// ([`crate::NodeIds`]).
 pub fn connection_id(datagram: &[u8], len: usize) -> Option<&[u8]> {
-    let id = match header12::Header::begins_with(*datagram.first()?) {
-        true => header12::Header::read(datagram, len)?.id(datagram),
-        false => Header::read(datagram, len)?.id(datagram),
+    let id = if header12::Header::begins_with(*datagram.first()?) {
+        header12::Header::read(datagram, len)?.id(datagram)
+    } else {
+        Header::read(datagram, len)?.id(datagram)
     };
     Some(id).filter(|id| !id.is_empty())
 }
@@ -407,9 +408,10 @@ impl Datagram {
             Side::Client => self.backoff.give_up(),
             Side::Server => REST_AFTER.min(self.backoff.give_up()),
         };
-        match self.receiver.is_settled() {
-            true => self.timers.stop(Timer::DropParts),
-            false => self.timers.start(Timer::DropParts, self.now + limit),
+        if self.receiver.is_settled() {
+            self.timers.stop(Timer::DropParts)
+        } else {
+            self.timers.start(Timer::DropParts, self.now + limit)
         }
     }
 
@@ -551,12 +553,11 @@ impl Datagram {
     /// The bytes that retransmissions may still take. They are unlimited once the peer has proven that it
     /// receives at its address. A client knows the address of its server.
     fn budget(&self) -> usize {
-        match self.side == Side::Client || self.is_address_proven || self.receiver.is_authentic() {
-            true => usize::MAX,
-            false => {
-                let most = self.received_bytes.saturating_mul(MAX_AMPLIFICATION);
-                most.saturating_sub(self.sender.sent_bytes())
-            }
+        if self.side == Side::Client || self.is_address_proven || self.receiver.is_authentic() {
+            usize::MAX
+        } else {
+            let most = self.received_bytes.saturating_mul(MAX_AMPLIFICATION);
+            most.saturating_sub(self.sender.sent_bytes())
         }
     }
 
@@ -610,9 +611,10 @@ impl Datagram {
     fn give_up(&mut self) -> Result<(), Error> {
         self.timers.stop(Timer::Retransmit);
         self.gave_up = true;
-        match self.complete && self.sender.outstanding_epochs().all(|epoch| self.protocol().has_data(epoch)) {
-            true => Ok(()),
-            false => Err(Error::TimedOut),
+        if self.complete && self.sender.outstanding_epochs().all(|epoch| self.protocol().has_data(epoch)) {
+            Ok(())
+        } else {
+            Err(Error::TimedOut)
         }
     }
 

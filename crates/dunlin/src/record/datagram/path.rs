@@ -83,7 +83,8 @@ enum Stage {
 
 impl Paths {
     pub(super) fn new(side: Side, present: Path, migration: Migration) -> Self {
-        let (counts, others) = (PathChecks::default(), Others::default());
+        let counts = PathChecks::default();
+        let others = Others::default();
         Self { side, present, check: None, migration, random: None, counts, others }
     }
 
@@ -256,7 +257,8 @@ impl Paths {
         match self.migration.check.filter(|_| self.are_checked()) {
             Some(_) if self.others.are_sent_over(path) => {
                 if self.check.is_none() {
-                    let (since, stage) = (self.others.newest(), Stage::Wait);
+                    let since = self.others.newest();
+                    let stage = Stage::Wait;
                     let check = Check { path, since, received: len, sent: 0, stage, cookies: Vec::new() };
                     self.check = Some(Box::new(check));
                 }
@@ -266,7 +268,8 @@ impl Paths {
                 self.counts.begun += 1;
                 self.counts.failed +=
                     u64::from(self.check.as_ref().is_some_and(|check| check.stage != Stage::Wait));
-                let (since, stage) = (self.others.newest(), Stage::first(kind));
+                let since = self.others.newest();
+                let stage = Stage::first(kind);
                 let check = Check { path, since, received: len, sent: 0, stage, cookies: Vec::new() };
                 self.check = Some(Box::new(check));
                 Ok((false, self.challenge()?))
@@ -323,9 +326,10 @@ impl Paths {
     /// The answer to a challenge that came over `path`. RFC 9853 §5.2: path_drop over a path that this side
     /// has left.
     pub(super) fn answer(&self, path: Path, cookie: Cookie) -> PathMessage {
-        match path.local == self.present.local {
-            true => PathMessage::Response(cookie),
-            false => PathMessage::Drop(cookie),
+        if path.local == self.present.local {
+            PathMessage::Response(cookie)
+        } else {
+            PathMessage::Drop(cookie)
         }
     }
 
@@ -478,10 +482,8 @@ impl Datagram {
                     .interfaces
                     .as_ref()
                     .is_some_and(|interfaces| interfaces.sends_copies_over(path.local));
-                let answer = match is_used {
-                    true => PathMessage::Response(cookie),
-                    false => self.paths.answer(path, cookie),
-                };
+                let answer =
+                    if is_used { PathMessage::Response(cookie) } else { self.paths.answer(path, cookie) };
                 let is_left = matches!(answer, PathMessage::Drop(_));
                 let id = match self
                     .interfaces
@@ -530,9 +532,10 @@ impl Datagram {
     /// room. The timer sends another challenge.
     fn send_about(&mut self, path: Path, message: PathMessage) -> Result<(), Error> {
         let len = self.sender.path_message_len();
-        match self.sender.has_room() && self.paths.spend(path, len, 0) {
-            true => self.sender.path_message(path, message, None),
-            false => Ok(()),
+        if self.sender.has_room() && self.paths.spend(path, len, 0) {
+            self.sender.path_message(path, message, None)
+        } else {
+            Ok(())
         }
     }
 }
@@ -690,7 +693,8 @@ mod tests {
     #[test]
     fn a_server_answers_from_the_address_of_the_newest_record() {
         let asked = |source: [u8; 4], host| Path { source: Some(source.into()), ..path(host) };
-        let (first, second) = ([198, 51, 100, 1], [198, 51, 100, 2]);
+        let first = [198, 51, 100, 1];
+        let second = [198, 51, 100, 2];
         let mut server = Paths::new(Side::Server, asked(first, 1), Migration::new(PathCheck::Basic));
         server.agree(Arc::new(Counter(0.into())));
         assert_eq!(server.heard(asked(second, 1), 40, false).unwrap(), (false, None));

@@ -424,10 +424,7 @@ impl Datagram {
             State::Own { port: own, .. } if own.port != port || about != About::Arrival => Err(wrong.into()),
             // Each record gets one answer of equal length, over the path that counts.
             State::Own { port: own, .. } if path == self.paths.present() && path.local == own.local => {
-                match self.sender.has_room() {
-                    true => self.sender.about_port(path, content),
-                    false => Ok(()),
-                }
+                if self.sender.has_room() { self.sender.about_port(path, content) } else { Ok(()) }
             }
             State::Open if about == About::Announcement => {
                 self.expect_port(port);

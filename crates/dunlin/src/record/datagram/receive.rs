@@ -356,10 +356,13 @@ impl Receiver {
         let Some((path, record)) = self.unopened.pop() else { return Ok(None) };
         let is_tls12 = self.protocol.changes_cipher_spec();
         let received = match header12::Header::read(&record, self.ids.len()) {
-            Some(header) if !header12::Header::begins_with(header.typ.0) => match is_tls12 {
-                false => self.open13(path, record, heard)?,
-                true => self.malformed(),
-            },
+            Some(header) if !header12::Header::begins_with(header.typ.0) => {
+                if is_tls12 {
+                    self.malformed()
+                } else {
+                    self.open13(path, record, heard)?
+                }
+            }
             Some(header) if header.epoch == 0 => self.plain(&header, &record)?,
             Some(header) if is_tls12 || self.epochs.is_empty() => {
                 self.open12(&header, path, record, heard)?
@@ -570,7 +573,8 @@ impl Receiver {
         if !self.ids.fit(header.id(&record)) {
             return Ok(self.misplaced());
         }
-        let (of_epoch, expected) = (epoch.number, epoch.window.expected());
+        let of_epoch = epoch.number;
+        let expected = epoch.window.expected();
         epoch.key.wake()?;
         let Ok((sequence, plaintext)) = epoch.key.open13(expected, &header, &mut record) else {
             return self.forged(of_epoch);

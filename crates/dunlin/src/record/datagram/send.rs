@@ -249,9 +249,10 @@ impl Sender {
 
     /// Sends a new record without a meaning of its own.
     pub(super) fn announce(&mut self) -> Result<(), Error> {
-        match self.protocol.has_acks() {
-            true => self.single(ContentType::ACK, &ack::write(&[])?),
-            false => self.single(ContentType::APPLICATION_DATA, &[]),
+        if self.protocol.has_acks() {
+            self.single(ContentType::ACK, &ack::write(&[])?)
+        } else {
+            self.single(ContentType::APPLICATION_DATA, &[])
         }
     }
 

@@ -252,7 +252,8 @@ impl Transport for Datagram {
                 Some(Received::Data) if self.keeps_last_flight() => self.sender.drop_flight(),
                 Some(Received::Data | Received::Nothing | Received::Messages(..)) => {}
                 None => {
-                    let (rest, all) = (self.resend_wanted, self.repeat_wanted);
+                    let rest = self.resend_wanted;
+                    let all = self.repeat_wanted;
                     (self.resend_wanted, self.repeat_wanted) = (false, false);
                     if (rest || all) && self.sender.has_room() {
                         if all { self.repeat()? } else { self.resend(self.budget())? }

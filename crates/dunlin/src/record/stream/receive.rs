@@ -117,9 +117,10 @@ impl Receiver {
 
     /// RFC 8449 §4: in a renegotiation, the previous handshake's limit applies as long as its keys.
     pub(super) fn limit(&mut self, content: usize) {
-        match self.protocol.changes_cipher_spec() && self.key.is_some() {
-            true => self.next_limit = Some(content),
-            false => self.content_limit = Some(content),
+        if self.protocol.changes_cipher_spec() && self.key.is_some() {
+            self.next_limit = Some(content)
+        } else {
+            self.content_limit = Some(content)
         }
     }
 
@@ -184,10 +185,7 @@ impl Receiver {
 
     /// Returns an error if a message is half received.
     pub(super) fn between_messages(&self) -> Result<(), Error> {
-        match self.handshake.is_empty() {
-            true => Ok(()),
-            false => Err(PeerMisbehaved::ExcessHandshakeData.into()),
-        }
+        if self.handshake.is_empty() { Ok(()) } else { Err(PeerMisbehaved::ExcessHandshakeData.into()) }
     }
 
     /// The next message or alert; `None` if the receiver needs more input, or the application must read data
@@ -233,7 +231,8 @@ impl Receiver {
         loop {
             let waiting = self.input.get_mut(self.start..).unwrap_or_default();
             let Some([typ, major, _, a, b]) = waiting.first_chunk::<HEADER_LEN>() else { return Ok(None) };
-            let (typ, len) = (ContentType(*typ), usize::from(u16::from_be_bytes([*a, *b])));
+            let typ = ContentType(*typ);
+            let len = usize::from(u16::from_be_bytes([*a, *b]));
             // RFC 8446 §5.1: the receiver ignores the version. But a major version other than 3 is not TLS at
             // all.
             if *major != 3 || !typ.is_of_streams() {

@@ -202,9 +202,10 @@ impl Sender {
     fn header(&mut self, typ: ContentType, len: usize) {
         // RFC 8446 §5.1: an initial ClientHello may have 0x0301 for old servers; all other records have
         // 0x0303.
-        let version = match self.first && typ == ContentType::HANDSHAKE {
-            true => ProtocolVersion::TLS1_0,
-            false => ProtocolVersion::TLS1_2,
+        let version = if self.first && typ == ContentType::HANDSHAKE {
+            ProtocolVersion::TLS1_0
+        } else {
+            ProtocolVersion::TLS1_2
         };
         self.first = false;
         self.output.push(typ.0);

@@ -88,7 +88,9 @@ impl Authority {
     /// A device with a new DID and a credential about it.
     pub(super) fn holder(&self, name: &str) -> Result<Holder, Error> {
         let pair = || KeyPair::generate(KeyType::P256);
-        let (own, next, recovery) = (pair()?, pair()?, pair()?);
+        let own = pair()?;
+        let next = pair()?;
+        let recovery = pair()?;
         let key = signing_key(&self.provider, &own)?;
         let document = first_document(
             &self.provider,
@@ -129,7 +131,8 @@ impl Authority {
         let failed = |error: &dyn Display| Error::failed("registry", error, "free some space and resources");
         let directory = tempfile::Builder::new().prefix("dunlin-up-").tempdir();
         let directory = directory.map_err(|error| failed(&error))?;
-        let (database, settings) = (directory.path().join("registry.db"), self.settings());
+        let database = directory.path().join("registry.db");
+        let settings = self.settings();
         Registry::create(&database, &settings).map_err(|error| failed(&error))?;
         let registry = Registry::open(&database, &settings).map_err(|error| failed(&error))?;
         let acceptor = https::acceptor(&self.provider, self.server.clone()).map_err(setup_failed)?;
@@ -192,7 +195,8 @@ impl Holder {
 
     /// Makes the next key the present one.
     fn rotate(&mut self) -> Result<(), Error> {
-        let (key, next) = (signing_key(&self.provider, &self.next)?, KeyPair::generate(KeyType::P256)?);
+        let key = signing_key(&self.provider, &self.next)?;
+        let next = KeyPair::generate(KeyType::P256)?;
         let document = self.state.rotated(&public(&*key)?, hash(&self.provider, &next)?);
         let document = document.map_err(setup_failed)?;
         let operation =
@@ -221,7 +225,8 @@ impl Holder {
     fn config(&self, stapler: Arc<Stapler>) -> Result<Arc<ClientConfig>, Error> {
         let mut methods = self.state.document().keys(Relationship::Authentication);
         let (method, _) = methods.next().ok_or_else(|| setup_failed("the DID has no key"))?;
-        let (key, credential) = (self.key.clone(), self.credential.clone());
+        let key = self.key.clone();
+        let credential = self.credential.clone();
         let holding = Holding::of_credential(key, method.clone(), credential, &Contexts::default());
         let own = holding.map_err(setup_failed)?.with_proofs(stapler).to_tls(&self.provider);
         let profile = Profile::builder(self.provider.clone())

@@ -455,7 +455,8 @@ mod tests {
         let options = Options { dir: None, existing: Existing::Keep, ports, broker: None };
         let site = Site::start(setup, services, &options).await;
         let site = site.unwrap_or_else(|error| panic!("{error}"));
-        let (gateway, name) = (*site.addresses(), server_name().unwrap());
+        let gateway = *site.addresses();
+        let name = server_name().unwrap();
         let tunnels = site.tunnels().into();
         (
             Plan {
@@ -483,7 +484,8 @@ mod tests {
     /// Devices of another setup are refused, whatever their way.
     #[tokio::test]
     async fn refuses_devices_of_another_setup() {
-        let (own, strangers) = (Setup::new(None, false).unwrap(), Setup::new(None, false).unwrap());
+        let own = Setup::new(None, false).unwrap();
+        let strangers = Setup::new(None, false).unwrap();
         let (plan, _site, _guard) = serve(&own).await;
         for device in &strangers.devices {
             let (side, expected) = match device.way {

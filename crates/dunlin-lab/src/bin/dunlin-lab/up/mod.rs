@@ -135,7 +135,8 @@ async fn up(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
     let services = Services::start(&setup)
         .await
         .map_err(|error| Error::failed("servers on 127.0.0.1", error, "free some resources"))?;
-    let (dir, existing) = (args.dir.as_deref(), Existing::from_force(args.force));
+    let dir = args.dir.as_deref();
+    let existing = Existing::from_force(args.force);
     let options = Options { dir, existing, ports, broker: broker.as_deref() };
     let site = Site::start(&setup, services, &options).await?;
     let end = async {
@@ -167,8 +168,12 @@ async fn show(
     out: &mut dyn Write,
 ) -> Result<(), Error> {
     announce(args, devices.len(), site, out)?;
-    let (gateway, name, tunnels) = (*site.addresses(), setup::server_name()?, site.tunnels().into());
-    let (interval, rounds, registry) = (args.interval, args.rounds, site.registry().into());
+    let gateway = *site.addresses();
+    let name = setup::server_name()?;
+    let tunnels = site.tunnels().into();
+    let interval = args.interval;
+    let rounds = args.rounds;
+    let registry = site.registry().into();
     let plan = Plan { gateway, name, coaps, tunnels, registry, witness, interval, rounds };
     let started = Instant::now();
     let mut view = View::new(args, &devices);
@@ -213,7 +218,9 @@ fn announce(args: &Args, devices: usize, site: &Site, out: &mut dyn Write) -> Re
         None => writeln!(out, "--dir DIR keeps the gateway's configuration and keys, to connect by hand")?,
         Some(dir) => {
             let path = |name: &str| printable(&dir.join(name).display().to_string());
-            let (root, certificate, key) = (path(setup::ROOT), path("client.pem"), path("client.key"));
+            let root = path(setup::ROOT);
+            let certificate = path("client.pem");
+            let key = path("client.key");
             writeln!(
                 out,
                 "by hand: curl --cacert {root} --cert {certificate} --key {key} https://localhost:{}/",

@@ -61,7 +61,8 @@ fn malformed() -> io::Error {
 }
 
 async fn send(stream: &mut (impl AsyncWrite + Unpin), typ: u8, body: &[u8]) -> io::Result<()> {
-    let (mut packet, mut len) = (vec![typ], body.len());
+    let mut packet = vec![typ];
+    let mut len = body.len();
     // §2.2.3: seven bits a byte, the lowest first.
     while len > 0x7f {
         packet.push(0x80 | (len & 0x7f) as u8);
@@ -75,7 +76,8 @@ async fn send(stream: &mut (impl AsyncWrite + Unpin), typ: u8, body: &[u8]) -> i
 /// Receives a packet, which must be of this type.
 async fn receive(stream: &mut (impl AsyncRead + Unpin), typ: u8) -> io::Result<Vec<u8>> {
     let found = stream.read_u8().await?;
-    let (mut len, mut shift) = (0, 0);
+    let mut len = 0;
+    let mut shift = 0;
     loop {
         let byte = stream.read_u8().await?;
         len |= usize::from(byte & 0x7f) << shift;

@@ -36,7 +36,8 @@ pub(super) async fn rove(
     let id = endpoint.connect(config, name, server, now()).map_err(io::Error::other)?;
     let mut rover = Rover { endpoint, id, socket };
     rover.drive(|rover| rover.handshake()).await?;
-    let (handshake_us, mut handshake) = (micros(started), rover.handshake().unwrap_or_default());
+    let handshake_us = micros(started);
+    let mut handshake = rover.handshake().unwrap_or_default();
     handshake.association_port = Some(rover.drive(|rover| rover.port()).await?);
     rover.ask(message, 1).await?;
     rover.socket = UdpSocket::bind((homes[1], 0)).await?;

@@ -54,7 +54,8 @@ impl Services {
     /// Starts the servers, which run until the runtime ends.
     pub(super) async fn start(setup: &Setup) -> io::Result<Self> {
         let free = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-        let (web, lines) = (TcpListener::bind(free).await?, TcpListener::bind(free).await?);
+        let web = TcpListener::bind(free).await?;
+        let lines = TcpListener::bind(free).await?;
         let coap = UdpSocket::bind(free).await?;
         let coaps = DtlsEndpoint::bind(free).await?;
         coaps.set_server(Some(setup.coaps.clone()));

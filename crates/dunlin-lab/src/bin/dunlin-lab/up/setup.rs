@@ -268,7 +268,8 @@ impl Setup {
     pub(super) fn with_unknown(way: Way) -> Result<Self, Error> {
         let mut maker = Maker::new()?;
         let known = maker.device(0, way)?;
-        let (coaps, files) = (maker.coaps()?, maker.files()?);
+        let coaps = maker.coaps()?;
+        let files = maker.files()?;
         Ok(Self { devices: vec![known, maker.device(1, way)?], coaps, files, authority: maker.authority })
     }
 }
@@ -292,7 +293,8 @@ impl Maker {
         let mut spec = TreeSpec::new(KeyType::P256, DAYS)?;
         spec.form = Form::Lean;
         spec.server_names = server_names()?;
-        let (validity, tree) = (spec.validity, Tree::generate(&spec)?);
+        let validity = spec.validity;
+        let tree = Tree::generate(&spec)?;
         let roots = X509Trust::anchors([tree.root.certificate().clone()]).map_err(setup_failed)?;
         let authority = Authority::new(&provider, &tree.server, roots)?;
         Ok(Self {

@@ -165,7 +165,8 @@ impl Site {
         options: &Options<'_>,
     ) -> Result<Self, Error> {
         let directory = options.directory(setup)?;
-        let (dir, existing) = (directory.path(), options.existing);
+        let dir = directory.path();
+        let existing = options.existing;
         for file in &setup.files {
             files::write(&dir.join(&file.name), file.content.as_bytes(), file.access, existing)?;
         }
@@ -239,7 +240,10 @@ impl Site {
 fn bound(gateway: &Gateway) -> Option<Listeners<SocketAddr>> {
     let addresses = gateway.addresses();
     let of = |wanted: &str| addresses.iter().find(|(name, _)| name == wanted).map(|(_, address)| *address);
-    let (web, lines, coap, mqtt) = (of("web")?, of("lines")?, of("coap")?, of("mqtt"));
+    let web = of("web")?;
+    let lines = of("lines")?;
+    let coap = of("coap")?;
+    let mqtt = of("mqtt");
     Some(Listeners { web, lines, coap, mqtt, admin: gateway.admin_address()? })
 }
 
@@ -247,7 +251,8 @@ fn bound(gateway: &Gateway) -> Option<Listeners<SocketAddr>> {
 fn tunnel(setup: &Setup, gateway: &Listeners<SocketAddr>) -> Option<String> {
     let mut text = String::new();
     for device in setup.devices.iter().filter(|device| device.way.has_tunnel()) {
-        let (name, to) = (&device.name, device.way.link().of(gateway)?);
+        let name = &device.name;
+        let to = device.way.link().of(gateway)?;
         let _ = write!(
             text,
             r#"
@@ -281,9 +286,10 @@ struct Backends<'a> {
 fn config(ports: Listeners<u16>, backends: &Backends<'_>, has: impl Fn(&str) -> bool) -> String {
     let Backends { services, broker, registry } = backends;
     let listen = |port: u16| SocketAddr::from((Ipv4Addr::LOCALHOST, port));
-    let dids = match has(DIDS) {
-        true => format!("dids = {DIDS:?}            # for drones, which prove a DID alone\n"),
-        false => String::new(),
+    let dids = if has(DIDS) {
+        format!("dids = {DIDS:?}            # for drones, which prove a DID alone\n")
+    } else {
+        String::new()
     };
     let raw_keys = if has(RAW_KEYS) { format!("raw_keys = {RAW_KEYS:?}\n") } else { String::new() };
     let listener = |name: &str, port: u16, keys: &str, tables: &str| {

@@ -273,7 +273,9 @@ pub(super) fn json_line(report: Report) -> String {
     let event = match outcome {
         Outcome::Ok(done) => {
             let Done { handshake, exchange, chosen } = *done;
-            let (at, exchange, chosen) = (At::new(Side::Client, server), Some(exchange), Some(chosen));
+            let at = At::new(Side::Client, server);
+            let exchange = Some(exchange);
+            let chosen = Some(chosen);
             Event::Connection(Connection { at, device, handshake, exchange, chosen }.into())
         }
         Outcome::Failed(Failed { side, code, why }) => Event::Failure(Failure {
@@ -342,7 +344,8 @@ mod tests {
             live.draw(&table, &mut out).unwrap();
             String::from_utf8(out).unwrap()
         };
-        let (first, second) = (draw(), draw());
+        let first = draw();
+        let second = draw();
         assert_eq!(second, format!("\x1b[{}A{first}", first.matches('\n').count()));
     }
 }

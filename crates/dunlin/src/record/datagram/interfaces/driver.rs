@@ -110,7 +110,8 @@ impl Datagram {
     /// Takes note of the interface over which an authentic record came.
     pub(in crate::record::datagram) fn heard_over(&mut self, heard: &ReceivedRecord) {
         let is_checked = self.paths.are_checked();
-        let (now, present) = (self.now, self.paths.present().local);
+        let now = self.now;
+        let present = self.paths.present().local;
         if let Some(interfaces) = self.interfaces.as_mut().filter(|_| heard.path.local == present) {
             interfaces.heard(now, heard, is_checked);
             self.plan_probes();
@@ -140,7 +141,8 @@ impl Datagram {
 
     /// Handles the timer of probes.
     pub(in crate::record::datagram) fn expire_probes(&mut self) -> Result<(), Error> {
-        let (now, present) = (self.now, self.paths.present().local);
+        let now = self.now;
+        let present = self.paths.present().local;
         let Some(interfaces) = &mut self.interfaces else { return Ok(()) };
         let in_doubt = interfaces.doubt(present).is_some_and(|at| at <= now).then_some(present);
         let mut due: Vec<_> = in_doubt.into_iter().collect();
@@ -167,7 +169,8 @@ impl Datagram {
     /// Where the present interface has failed and there is no other: uses another connection ID, since the
     /// server may have dropped the present one.
     fn renew_id(&mut self) {
-        let (present, needs_ids) = (self.paths.present().local, self.needs_ids());
+        let present = self.paths.present().local;
+        let needs_ids = self.needs_ids();
         let Some(interfaces) = self.interfaces.as_mut().filter(|_| needs_ids) else { return };
         let ids = &mut self.sender.ids;
         let interface = interfaces.interface(present).filter(|present| present.standing == Standing::Failed);
@@ -196,9 +199,10 @@ impl Datagram {
             interfaces.list.iter().any(|i| i.local == *local && i.standing == Standing::Valid)
         };
         let candidates = interfaces.candidates(present);
-        let candidates: Vec<_> = match may_stay {
-            true => candidates.into_iter().filter(valid).chain([present]).collect(),
-            false => candidates,
+        let candidates: Vec<_> = if may_stay {
+            candidates.into_iter().filter(valid).chain([present]).collect()
+        } else {
+            candidates
         };
         for local in &candidates {
             if self.change_to(*local, false)? {
@@ -219,7 +223,8 @@ impl Datagram {
         let from = self.paths.present();
         let needs_id = self.complete && self.needs_ids();
         let Some(interfaces) = &mut self.interfaces else { return Ok(false) };
-        let (mut unsent, mut is_linked) = (0, false);
+        let mut unsent = 0;
+        let mut is_linked = false;
         if needs_id {
             interfaces.is_declined = false;
             let ids = &mut self.sender.ids;
@@ -276,10 +281,7 @@ impl Datagram {
         if self.complete {
             self.sender.announce()?;
         }
-        match self.sender.is_outstanding() {
-            true => self.resend(self.budget()),
-            false => Ok(()),
-        }
+        if self.sender.is_outstanding() { self.resend(self.budget()) } else { Ok(()) }
     }
 
     /// Whether each interface has a connection ID of its own.
@@ -318,7 +320,8 @@ impl Datagram {
 
     /// Probes new interfaces, and interfaces whose state is no longer known.
     fn probe_new(&mut self) -> Result<(), Error> {
-        let (present, needs_ids) = (self.paths.present().local, self.needs_ids());
+        let present = self.paths.present().local;
+        let needs_ids = self.needs_ids();
         let Some(interfaces) = &mut self.interfaces else { return Ok(()) };
         let mut new = Vec::new();
         for interface in &mut interfaces.list {
@@ -339,7 +342,8 @@ impl Datagram {
 
     /// Sends the next challenge of a probe over this interface.
     fn challenge_over(&mut self, local: Local) -> Result<(), Error> {
-        let (present, needs_ids) = (self.paths.present(), self.needs_ids());
+        let present = self.paths.present();
+        let needs_ids = self.needs_ids();
         let Some(random) = self.paths.random() else { return Ok(()) };
         let Some(interfaces) = &mut self.interfaces else { return Ok(()) };
         let timeout = interfaces.settings.timeout;

@@ -51,7 +51,9 @@ impl Receiver {
         for is_previous in [true, false].into_iter().skip(usize::from(r.u8()? != 1)) {
             let number = r.u64()?;
             let number = if is_previous { number } else { check_epoch(r, protocol, number)? };
-            let (key, window, forged) = (EpochKey::thaw(r, kind)?, ReplayWindow::thaw(r)?, r.u64()?);
+            let key = EpochKey::thaw(r, kind)?;
+            let window = ReplayWindow::thaw(r)?;
+            let forged = r.u64()?;
             self.epochs.push(ReadEpoch { number, key, window, forged, has_asked: false });
         }
         self.newest = read_number(r)?;
