@@ -92,12 +92,11 @@ impl Credentials {
         let schemes = schemes(&*inner, &options.signing_schemes);
         let public_key = inner.public_key().clone();
         let key = Arc::new(Key { inner, schemes, number, used: Arc::clone(&self.used) });
-        let private_key = match is_async {
+        let private_key = if is_async {
             // The label is the index of the key.
-            true => {
-                PrivateKey::Elsewhere { schemes: key.schemes.clone(), label: self.keys.len().to_string() }
-            }
-            false => PrivateKey::Here(Arc::clone(&key) as Arc<dyn SigningKey>),
+            PrivateKey::Elsewhere { schemes: key.schemes.clone(), label: self.keys.len().to_string() }
+        } else {
+            PrivateKey::Here(Arc::clone(&key) as Arc<dyn SigningKey>)
         };
         self.ocsp_responses.extend(options.ocsp_response.clone().map(|r| (self.keys.len(), r)));
         self.reserved.extend(options.must_match_issuer.then_some(self.keys.len()));
@@ -174,11 +173,11 @@ fn schemes(key: &dyn SigningKey, wanted: &[SignatureScheme]) -> Vec<SignatureSch
         return key.schemes().to_vec();
     }
     let possible: Vec<_> = wanted.iter().copied().filter(|s| key.schemes().contains(&of_key(*s))).collect();
-    match possible.is_empty() {
+    if possible.is_empty() {
         // A credential needs a scheme, so give it one for private use, which no peer supports.
-        true => vec![SignatureScheme(0xfe00)],
-        false => possible,
+        return vec![SignatureScheme(0xfe00)];
     }
+    possible
 }
 
 /// The key's own name of a scheme. The legacy code point for TLS 1.3 clients has the same signature.

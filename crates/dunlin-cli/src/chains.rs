@@ -52,17 +52,17 @@ impl Words {
             F::NameMismatch { names, .. } => {
                 let mut shown: Vec<_> = names.iter().map(String::as_str).take(MAX_NAMES).collect();
                 shown.extend((names.len() > MAX_NAMES).then_some("others"));
-                return Some(match shown.is_empty() {
+                if shown.is_empty() {
                     // RFC 9525 §2: the common name does not count.
-                    true => (
+                    return Some((
                         ": it has no subjectAltName".into(),
                         "issue one with the name, `dunlin pki leaf --san`".into(),
-                    ),
-                    false => (
-                        format!(" but for {}", shown.join(", ")),
-                        format!("give a name of its certificate with {}", self.name),
-                    ),
-                });
+                    ));
+                }
+                return Some((
+                    format!(" but for {}", shown.join(", ")),
+                    format!("give a name of its certificate with {}", self.name),
+                ));
             }
             F::NotValidYet(certificate) => {
                 return Some((

@@ -151,16 +151,15 @@ fn psks(
         let path = path.display().to_string();
         Box::new(move |error: &PskError| tracing::warn!(file = path, %error, "pre-shared keys: {then}"))
     };
-    let opened: Result<Arc<dyn FindPsk>, PskError> = match Format::of(path) == Format::Sqlite && path.exists()
-    {
-        true => SqlitePsks::open(path).map(|psks| {
+    let is_database = Format::of(path) == Format::Sqlite && path.exists();
+    let opened: Result<Arc<dyn FindPsk>, PskError> = if is_database {
+        SqlitePsks::open(path).map(|psks| {
             let report = report("the gateway refuses all keys until it can read them");
             Arc::new(LiveSqlitePsks::new(psks, provider.clone(), report)) as _
-        }),
-        false => {
-            let report = report("the previous keys stay in force");
-            PskFile::open(path, ShortKeys::Refuse, provider.clone(), report).map(|psks| Arc::new(psks) as _)
-        }
+        })
+    } else {
+        let report = report("the previous keys stay in force");
+        PskFile::open(path, ShortKeys::Refuse, provider.clone(), report).map(|psks| Arc::new(psks) as _)
     };
     let fault = |error: PskError| {
         let what = format!("{}: {error}", path.display());

@@ -323,6 +323,7 @@ impl Metrics {
         let endpoints = m.endpoints.clone();
         let begin: Gauge<f64, AtomicU64> = Gauge::default();
         begin.set(since_1970(m.started).as_secs_f64());
+        m.reload_succeeded.set(1);
         let succeeded = m.reload_succeeded.clone();
         let at = m.reload_time.clone();
         let registry = &mut metrics.registry;
@@ -344,15 +345,13 @@ impl Metrics {
         registry.register_collector(Box::new(endpoints));
         registry.register("build", "The gateway itself", Info::new([("version", VERSION)]));
         registry.register_with_unit("start_time", "When the gateway began, since 1970", Unit::Seconds, begin);
-        let help = "Whether the latest reload succeeded; 1 before the first";
-        registry.register("reload_succeeded", help, succeeded);
-        registry.register_with_unit(
-            "reload_time",
-            "When the latest reload ended, since 1970",
-            Unit::Seconds,
-            at,
+        registry.register(
+            "reload_succeeded",
+            "Whether the latest reload succeeded; 1 before the first",
+            succeeded,
         );
-        metrics.reload_succeeded.set(1);
+        let help = "When the latest reload ended, since 1970";
+        registry.register_with_unit("reload_time", help, Unit::Seconds, at);
         metrics
     }
 

@@ -331,7 +331,7 @@ fn load(
                     let body = answer.into_body().collect().await.unwrap().to_bytes();
                     own.push(begin.elapsed());
                     assert_eq!(status, StatusCode::OK, "{}", String::from_utf8_lossy(&body));
-                    if place % 100 == 0 {
+                    if place.is_multiple_of(100) {
                         check(place, &body);
                     }
                 }

@@ -177,11 +177,12 @@ where
     let (mut sender, connection) = handshake.map_err(http)?;
     let exchange = async {
         let (parts, body) = sender.send_request(request).await.map_err(http)?.into_parts();
-        let content = Limited::new(body, max_content).collect().await.map_err(|error| match error
-            .is::<LengthLimitError>(
-        ) {
-            true => HttpsError::TooLong { address: address.to_owned(), limit: max_content },
-            false => failed(causes(&*error)),
+        let content = Limited::new(body, max_content).collect().await.map_err(|error| {
+            if error.is::<LengthLimitError>() {
+                HttpsError::TooLong { address: address.to_owned(), limit: max_content }
+            } else {
+                failed(causes(&*error))
+            }
         })?;
         Ok(Response::from_parts(parts, content.to_bytes()))
     };

@@ -417,9 +417,9 @@ impl RecordLayer {
     /// Limits the content of sent or received records, in bytes.
     pub fn limit(&mut self, content: usize, sending: bool) {
         if sending {
-            self.transport().limit_sent_records(content)
+            self.transport().limit_sent_records(content);
         } else {
-            self.transport().limit_received_records(content)
+            self.transport().limit_received_records(content);
         }
     }
 

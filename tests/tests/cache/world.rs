@@ -189,10 +189,11 @@ impl World {
         let credential = own.credentials[side.certificate as usize].clone();
         let trust = Trust { x509: Some(peer.trust[side.belief as usize].clone()), raw_key: None };
         let profile = Profile::builder(awslc()).trust(trust).credentials(vec![credential]);
-        match is_client {
+        if is_client {
             // The server chooses the version.
-            true => profile.tls12_cipher_suites(TLS12_CIPHER_SUITES.to_vec()),
-            false => of_version(self.setup.version, profile),
+            profile.tls12_cipher_suites(TLS12_CIPHER_SUITES.to_vec())
+        } else {
+            of_version(self.setup.version, profile)
         }
     }
 

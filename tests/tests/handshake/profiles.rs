@@ -154,9 +154,9 @@ fn a_client_without_identity_gets_no_profile_below_the_default() {
             pair.server.answer(NOW, id, Answer::Profile(Some(Arc::new(config)))).unwrap();
             let result = pair.run();
             if is_strong {
-                pair.echo(b"hello").unwrap()
+                pair.echo(b"hello").unwrap();
             } else {
-                assert_eq!(result, Err(PeerIncompatible::Rank.into()))
+                assert_eq!(result, Err(PeerIncompatible::Rank.into()));
             }
         }
     }
@@ -261,7 +261,7 @@ fn a_session_resumes_only_where_its_rank_and_its_client_allow() {
                     assert_eq!(pair.server.negotiated().unwrap().is_resumed(), resumes, "{what}");
                     assert_eq!(name_in_use(&pair), hinted);
                 } else {
-                    assert_eq!(result, Err(PeerIncompatible::Rank.into()), "{what}")
+                    assert_eq!(result, Err(PeerIncompatible::Rank.into()), "{what}");
                 }
                 let proofs: Vec<_> = asked.clients.iter().map(|client| client.is_proven).collect();
                 let is_weighed = first != "low" || hinted == "low";

@@ -343,9 +343,12 @@ fn overdue_crl_of_another_distribution_point_ends_no_session() {
     for (names_a_point, overdue, expected) in [(true, "http://b", Ok(true)), (true, "http://a", Err(()))] {
         let divided = Divided::new(names_a_point);
         let end = now().unix_ms / 1000 + 3600;
-        let soon = ["http://a", "http://b"].map(|point| match point == overdue {
-            true => divided.list_until_s(Some(point), &[], end),
-            false => divided.list(Some(point), &[]),
+        let soon = ["http://a", "http://b"].map(|point| {
+            if point == overdue {
+                divided.list_until_s(Some(point), &[], end)
+            } else {
+                divided.list(Some(point), &[])
+            }
         });
         let revocation = Revocation::new(soon).unwrap().refuse_overdue();
         let trust = X509Trust::anchors([divided.root.clone()]).unwrap().with_revocation(revocation).unwrap();

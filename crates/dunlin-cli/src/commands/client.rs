@@ -649,15 +649,14 @@ impl<'a> Client<'a> {
             Ok(End::Answered)
         };
         let patience = self.args.tls.timeout;
-        let ended = match self.args.tls.udp {
+        let ended = if self.args.tls.udp {
             // The server's close_notify may be lost.
-            true => {
-                let patience = patience.min(pipe::LAST_PATIENCE);
-                tokio::time::timeout(patience, ending).await.unwrap_or(Ok(End::Unanswered))
-            }
-            false => tokio::time::timeout(patience, ending)
+            let patience = patience.min(pipe::LAST_PATIENCE);
+            tokio::time::timeout(patience, ending).await.unwrap_or(Ok(End::Unanswered))
+        } else {
+            tokio::time::timeout(patience, ending)
                 .await
-                .unwrap_or_else(|_| Err(io::Error::new(io::ErrorKind::TimedOut, "it did not close in time"))),
+                .unwrap_or_else(|_| Err(io::Error::new(io::ErrorKind::TimedOut, "it did not close in time")))
         };
         let end = ended
             .map_err(|e| self.failed(self.explainer(progress).stream(&e, stream.negotiated().version)))?;

@@ -469,9 +469,9 @@ fn remove(args: &Remove, out: &mut dyn Write) -> Result<(), Error> {
         if records.remove(&identity)? { Ok(()) } else { Err(unknown(&args.file, &identity).into()) }
     })?;
     if args.json {
-        writeln!(out, "{}", json!({ "removed": identity.to_string() }))?
+        writeln!(out, "{}", json!({ "removed": identity.to_string() }))?;
     } else {
-        writeln!(out, "{}: removed {identity}", args.file.display())?
+        writeln!(out, "{}: removed {identity}", args.file.display())?;
     }
     Ok(())
 }
@@ -571,9 +571,9 @@ fn import(args: &Import, out: &mut dyn Write) -> Result<(), Error> {
     writeln!(out, "identity        {}", record.identity)?;
     writeln!(out, "hash            {}", hash_name(record.hash))?;
     if args.reveal {
-        writeln!(out, "key             {}", *record.key_hex())?
+        writeln!(out, "key             {}", *record.key_hex())?;
     } else {
-        writeln!(out, "key             {} (--reveal)", count(record.key.len(), "byte"))?
+        writeln!(out, "key             {} (--reveal)", count(record.key.len(), "byte"))?;
     }
     write_imported(&record, out)
 }
@@ -590,9 +590,9 @@ fn convert(args: &Convert, out: &mut dyn Write) -> Result<(), Error> {
         Ok(set.iter().count())
     })?;
     if args.json {
-        writeln!(out, "{}", json!({ "copied": copied }))?
+        writeln!(out, "{}", json!({ "copied": copied }))?;
     } else {
-        writeln!(out, "{}: added {}", args.to.display(), count(copied as u64, "key"))?
+        writeln!(out, "{}: added {}", args.to.display(), count(copied as u64, "key"))?;
     }
     Ok(())
 }

@@ -237,7 +237,6 @@ fn refuses_unusable_options_before_connecting() {
     place.write("short.pem", "-----BEGIN CERTIFICATE-----\nMAA=\n-----END CERTIFICATE-----\n");
     place.write("cut.pem", &place.read("pki/root.pem")[..200]);
     place.write("two", format!("d1:{KEY}\nd2:{KEY}\n"));
-    place.dunlin("pki raw-key --key raw.key --public raw.pub");
     for (arguments, says) in [
         ("client --CAfile nothing.pem", "dunlin: nothing.pem: no such file; "),
         ("client --CAfile pki/root.key", "dunlin: pki/root.key: no certificate in it, only PRIVATE KEY; "),
@@ -279,6 +278,13 @@ fn refuses_unusable_options_before_connecting() {
         let said = place.dunlin_fails(arguments, 1);
         assert!(said.contains(says), "{arguments}\n{said}");
     }
+}
+
+#[test]
+fn refuses_wrong_use_before_connecting() {
+    let place = place();
+    place.write("two", format!("d1:{KEY}\nd2:{KEY}\n"));
+    place.dunlin("pki raw-key --key raw.key --public raw.pub");
     for (arguments, says) in [
         ("client a b", "unexpected argument"),
         ("client --insecre", "unexpected argument '--insecre' found; add --help to see the usage"),

@@ -140,9 +140,9 @@ fn commands(text: &str) -> Vec<(usize, String)> {
                 let (first, mut command) = begun.take().unwrap_or((number, String::new()));
                 command.push_str(line.trim_end_matches('\\'));
                 if line.ends_with('\\') {
-                    begun = Some((first, command))
+                    begun = Some((first, command));
                 } else {
-                    commands.push((first, command))
+                    commands.push((first, command));
                 }
             }
             _ => {}

@@ -25,9 +25,9 @@ fn files(directory: &Path) -> Vec<String> {
     for entry in fs::read_dir(directory).unwrap() {
         let entry = entry.unwrap();
         if entry.file_type().unwrap().is_dir() {
-            found.extend(files(&entry.path()))
+            found.extend(files(&entry.path()));
         } else {
-            found.push(entry.path().to_string_lossy().into_owned())
+            found.push(entry.path().to_string_lossy().into_owned());
         }
     }
     found

@@ -76,10 +76,11 @@ impl ClientsConfig {
         let psk_without_dhe = section.switch("psk_without_dhe").unwrap_or(false);
         let trusts = !ca.is_empty() || !raw_keys.is_empty() || credentials.trusts();
         // Trust that nothing demands must not look like protection.
-        let verify = match has_policy {
+        let verify = if has_policy {
             // Each profile states its own demand.
-            true => Verify::Optional,
-            false => verify.unwrap_or(if trusts || psk.is_some() { Verify::Required } else { Verify::None }),
+            Verify::Optional
+        } else {
+            verify.unwrap_or(if trusts || psk.is_some() { Verify::Required } else { Verify::None })
         };
         if !has_policy && verify != Verify::None && !trusts && psk.is_none() {
             let what = "verify demands an identity, but no ca, raw_keys, vc_issuers, dids or psk is given";

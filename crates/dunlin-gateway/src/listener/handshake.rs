@@ -357,9 +357,9 @@ impl ClientHandshake {
             established.set_profile(profile);
         }
         if is_complete {
-            tracing::info!(listener, %client, profile, "renegotiated")
+            tracing::info!(listener, %client, profile, "renegotiated");
         } else {
-            tracing::info!(listener, %client, profile, "the client refuses to renegotiate")
+            tracing::info!(listener, %client, profile, "the client refuses to renegotiate");
         }
     }
 

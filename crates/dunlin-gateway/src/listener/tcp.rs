@@ -215,11 +215,10 @@ async fn serve(
             }
         },
     };
-    let mut first = if route.proxy_protocol {
-        proxy_protocol::header(Transport::Stream, from, to, tls.negotiated())
-    } else {
-        vec![]
-    };
+    let mut first = vec![];
+    if route.proxy_protocol {
+        first = proxy_protocol::header(Transport::Stream, from, to, tls.negotiated());
+    }
     if let Some((_, packet)) = &mqtt {
         first.extend_from_slice(packet);
     }
@@ -259,10 +258,9 @@ async fn serve(
     let stop = ends(context, seated, Phase::Ending);
     let tls = Watched::new(tls, handshake.clone(), seated.clone());
     let passed = proxy::tcp::pass(tls, (backend, first), idle_time, stop).await;
-    let read = passed.from_client;
-    let written = passed.to_client;
+    let proxy::tcp::Passed { from_client: read, to_client: written, end } = passed;
     context.metrics.transferred(listener, read, written);
-    let why = match &passed.end {
+    let why = match &end {
         End::Closed => "closed".to_owned(),
         End::Idle if idle_time != limits.idle_time => "no traffic within 1.5 times the keep alive".to_owned(),
         End::Idle => "no traffic within idle_time".to_owned(),
@@ -273,10 +271,7 @@ async fn serve(
     if is_logged.is_some() || seated.gives_way().is_some() {
         tracing::info!(listener, client = %from, route = route.name, identity, read, written, why, "disconnected");
     }
-    match passed.end {
-        End::Idle => Err(Limit::IdleTime),
-        _ => Ok(()),
-    }
+    if matches!(end, End::Idle) { Err(Limit::IdleTime) } else { Ok(()) }
 }
 
 /// Waits until a connection has to end: the gateway is in this phase, or the client gives way to another one.

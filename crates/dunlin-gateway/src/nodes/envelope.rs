@@ -201,9 +201,9 @@ impl Window {
         }
         if number >= self.next {
             if number - self.next >= WINDOW {
-                self.seen.fill(0)
+                self.seen.fill(0);
             } else {
-                (self.next..=number).for_each(|skipped| self.set(skipped, false))
+                (self.next..=number).for_each(|skipped| self.set(skipped, false));
             }
             self.next = number + 1;
         } else if self.is_set(number) {

@@ -341,9 +341,9 @@ fn a_connection_knows_what_the_full_handshake_knew_or_that_it_does_not() {
                     "{at}: {key}"
                 );
                 if client.is_unknown(&attribute) {
-                    assert!(unknown.insert(*key) && known.is_subset(&own), "{at}: {key}")
+                    assert!(unknown.insert(*key) && known.is_subset(&own), "{at}: {key}");
                 } else {
-                    assert_eq!(known, own, "{at}: {key}")
+                    assert_eq!(known, own, "{at}: {key}");
                 }
                 check_rules(&client, &full, &attribute, &at);
                 // `explain` has no session, and says the same.

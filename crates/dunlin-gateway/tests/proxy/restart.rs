@@ -237,9 +237,9 @@ async fn rules_about_the_device_of_a_key_hold_after_a_restart() {
         policed.place.write("keys.toml", &keys);
         let gateway = policed.start(&policy).await;
         if goes_on {
-            policed.arrives(b"after").await
+            policed.arrives(b"after").await;
         } else {
-            assert_eq!(within(policed.dtls.recv()).await.unwrap(), None, "{policy}")
+            assert_eq!(within(policed.dtls.recv()).await.unwrap(), None, "{policy}");
         }
         let refused = if goes_on { 0.0 } else { 1.0 };
         metric_becomes(&gateway, "dunlin_gateway_frozen_associations_total{outcome=\"refused\"}", refused)

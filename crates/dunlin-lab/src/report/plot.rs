@@ -435,9 +435,9 @@ fn lines(text: &str) -> Vec<String> {
         for part in characters.chunks(LONGEST_LINE) {
             let Some(line) = lines.last_mut() else { break };
             if line.chars().count() + part.len() <= LONGEST_LINE {
-                line.extend(part)
+                line.extend(part);
             } else {
-                lines.push(part.iter().collect())
+                lines.push(part.iter().collect());
             }
         }
     }

@@ -81,12 +81,12 @@ fn copies_end_on_a_path_from_which_none_comes() {
                 // Somebody repeats an old copy, which does not keep the path alive, but gets a challenge.
                 let now = homes.network.now;
                 homes.server().receive(now, to, &copy).unwrap();
-            })
+            });
         } else {
             (0..33).for_each(|byte| {
                 homes.send([byte]);
                 homes.wait(DELAY * 2);
-            })
+            });
         }
         assert_eq!(homes.copies(), []);
     }

@@ -340,9 +340,9 @@ fn what_waits_for_transmission_links_no_paths() {
         homes.exchange();
         homes.send([1, 2]);
         if is_gone {
-            homes.down(0)
+            homes.down(0);
         } else {
-            homes.up(0, ip(7, 9))
+            homes.up(0, ip(7, 9));
         }
         homes.settle();
         assert!(homes.received().is_empty());

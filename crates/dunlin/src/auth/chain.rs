@@ -215,9 +215,9 @@ fn candidates<'c>(
         }
         let is_same = |c: &&Candidate<'_>| c.subject == candidate.subject && c.key_id() == candidate.key_id();
         if kept.iter().filter(is_same).count() < MAX_OF_ONE_KEY && kept.len() + 1 < MAX_CERTIFICATES {
-            kept.push(*candidate)
+            kept.push(*candidate);
         } else {
-            is_cut = true
+            is_cut = true;
         }
     }
     (kept, is_cut)
@@ -332,9 +332,9 @@ impl<'c> Search<'c> {
             (None, _) => false,
         };
         if self.algorithms.iter().any(|a| a.signature_alg_id().as_ref() == signed.algorithm) {
-            self.is_supported = true
+            self.is_supported = true;
         } else {
-            self.unsupported = signed.algorithm
+            self.unsupported = signed.algorithm;
         }
         self.tried.push(Tried { signed, key, is_valid });
         is_valid && !self.is_exhausted

@@ -413,11 +413,11 @@ pub(crate) fn verify_signature(
     if let Some(bits) = tlv(key).and_then(|(_, key, _)| chain::short_rsa(key)) {
         return Err(AuthenticationFailure::KeyTooShort(ShortKey { bits, common_name: None }).into());
     }
-    match fits {
-        true => Err(PeerMisbehaved::BadSignature.into()),
-        // RFC 8446 §4.4.3: the algorithm must fit the key of the certificate.
-        false => Err(PeerMisbehaved::IllegalParameter(What::SchemeOfOtherKey).into()),
+    if fits {
+        return Err(PeerMisbehaved::BadSignature.into());
     }
+    // RFC 8446 §4.4.3: the algorithm must fit the key of the certificate.
+    Err(PeerMisbehaved::IllegalParameter(What::SchemeOfOtherKey).into())
 }
 
 /// The verifiers of a profile, in order of preference. [`Trust`] converts into them.

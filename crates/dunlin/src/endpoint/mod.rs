@@ -341,9 +341,9 @@ impl Endpoint {
             {
                 association.tally.transmit(transmit.datagram.len(), &association.connection);
                 if association.connection.has_output() {
-                    self.index.send(id, association)
+                    self.index.send(id, association);
                 } else {
-                    self.index.file_deadline(id, association)
+                    self.index.file_deadline(id, association);
                 }
                 return Some(transmit);
             }

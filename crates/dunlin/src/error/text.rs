@@ -490,9 +490,9 @@ impl fmt::Display for Algorithm<'_> {
             arc = arc.wrapping_mul(128) | u64::from(byte & 0x7f);
             if byte & 0x80 == 0 {
                 if is_first {
-                    write!(f, "{}.{}", (arc / 40).min(2), arc - 40 * (arc / 40).min(2))?
+                    write!(f, "{}.{}", (arc / 40).min(2), arc - 40 * (arc / 40).min(2))?;
                 } else {
-                    write!(f, ".{arc}")?
+                    write!(f, ".{arc}")?;
                 }
                 (arc, is_first) = (0, false);
             }

@@ -145,9 +145,9 @@ impl Outgoing {
             let rest = [old.start..old.end.min(range.start), old.start.max(range.end)..old.end];
             let is_apart = old.end <= range.start || range.end <= old.start;
             if is_apart && old != range {
-                self.missing.push(old.clone())
+                self.missing.push(old.clone());
             } else {
-                self.missing.extend(rest.into_iter().filter(|rest| rest.start < rest.end))
+                self.missing.extend(rest.into_iter().filter(|rest| rest.start < rest.end));
             }
         }
         self.missing != before

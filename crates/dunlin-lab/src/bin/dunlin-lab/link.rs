@@ -107,17 +107,17 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
         End { namespace: &b, device: &args.device_b, address: args.address_b, mtu: args.mtu },
     ];
     let link = Link::start(ends, &args.line(), args.seed)?;
-    match link.is_real_time() {
-        true => writeln!(io::stderr(), "ready"),
-        false => {
-            writeln!(io::stderr(), "ready, without real-time priority: delays can be milliseconds longer")
-        }
-    }?;
+    let priority = if link.is_real_time() {
+        ""
+    } else {
+        ", without real-time priority: delays can be milliseconds longer"
+    };
+    writeln!(io::stderr(), "ready{priority}")?;
     let counts = link.run_until(ending)?;
     if args.json {
-        writeln!(out, "{}", json(&counts))?
+        writeln!(out, "{}", json(&counts))?;
     } else {
-        print(&counts, out)?
+        print(&counts, out)?;
     }
     Ok(())
 }

@@ -408,11 +408,11 @@ fn with_layers(row: Row, case: &Case<'_>, connection: usize, all: &[(Layers, u64
         None => row,
     };
     let row = row.figure("packets", &figure(|layers| layers.packets));
-    match case.protocol.is_over_datagrams() {
-        true => row.figure("ip_fragments", &figure(|layers| layers.ip_fragments)),
+    if !case.protocol.is_over_datagrams() {
         // TCP never sends them.
-        false => row,
+        return row;
     }
+    row.figure("ip_fragments", &figure(|layers| layers.ip_fragments))
 }
 
 impl Measured for OnSockets {

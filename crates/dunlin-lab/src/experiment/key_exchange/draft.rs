@@ -200,13 +200,14 @@ impl Case {
     fn handshake(&self) -> Result<Flights, Error> {
         // The draft counts no cookie.
         let (client, server) = self.configs().map(|(client, server)| (client, server.with_cookies(false)))?;
-        let (client, server) = match self.has_ids {
+        let (client, server) = if self.has_ids {
             // The draft has no return routability checks.
-            true => (
+            (
                 client.with_connection_ids(ids()?).with_migration(Migration::never()),
                 server.with_connection_ids(ids()?).with_migration(Migration::never()),
-            ),
-            false => (client, server),
+            )
+        } else {
+            (client, server)
         };
         let unix_ms = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |t| t.as_millis() as u64);
         let now = Now::from_unix_ms(unix_ms);

@@ -354,19 +354,22 @@ impl Agreed for InUse {
             }
             // The client never shows a ticket twice: an observer could link its connections.
             if new.is_empty() {
-                kept.tickets.extend_from_slice(unshown)
+                kept.tickets.extend_from_slice(unshown);
             } else {
-                kept.tickets.clone_from(&new)
+                kept.tickets.clone_from(&new);
             }
             kept.tickets.truncate(MAX_TICKETS);
             kept.suspended &= is_used;
         });
         if finished == HasFinished::Unknown {
             let entry = Arc::clone(entry);
-            cx.commit.on_word = Some(Box::new(move |well| match well {
-                // The older ticket is no longer needed, and showing it again would link two connections.
-                true => entry.update(|entry| entry.tickets.retain(|ticket| Some(*ticket) != used)),
-                false => entry.suspend(),
+            cx.commit.on_word = Some(Box::new(move |well| {
+                if well {
+                    // The older ticket is no longer needed, and showing it again would link two connections.
+                    entry.update(|entry| entry.tickets.retain(|ticket| Some(*ticket) != used));
+                } else {
+                    entry.suspend();
+                }
             }));
         }
         Ok(())

@@ -41,10 +41,10 @@ pub(super) fn select(
     }
     let config = &offer.terms.config;
     let selected = selection.psk.and_then(|index| offer.psks.get(index));
-    match config.profile.extern_psk_required && selected.is_none_or(|psk| psk.beside(config, true).is_none())
-    {
-        true => Err(PeerMisbehaved::MissingExtension(ExtensionType::TLS_CERT_WITH_EXTERN_PSK).into()),
-        false => Ok(()),
+    if config.profile.extern_psk_required && selected.is_none_or(|psk| psk.beside(config, true).is_none()) {
+        Err(PeerMisbehaved::MissingExtension(ExtensionType::TLS_CERT_WITH_EXTERN_PSK).into())
+    } else {
+        Ok(())
     }
 }
 

@@ -61,7 +61,7 @@ impl Target {
     pub(super) fn request(self, cx: &mut Cx<'_>, completed: Completed) -> Result<Step, Error> {
         let traffic = completed.settle(cx);
         if self.is_demanded {
-            cx.complete_in_advance()
+            cx.complete_in_advance();
         } else {
             cx.emitter.handshake_complete();
             cx.complete(Event::Connected);

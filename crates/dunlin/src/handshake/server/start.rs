@@ -410,11 +410,11 @@ fn choose(cx: &mut Cx<'_>, search: Search, psk: Result<FoundPsk, PeerIncompatibl
             || config.profile.extern_psk_required
             || psk::is_alone(&hello.extensions()))
     {
-        return Err(match hello.extensions().has(ExtensionType::PRE_SHARED_KEY) {
-            true => missing.into(),
-            // RFC 8446 §4.1.1: the two sides have no common parameters.
-            false => PeerIncompatible::NoCredential(What::NoneAndNoPsk).into(),
-        });
+        if hello.extensions().has(ExtensionType::PRE_SHARED_KEY) {
+            return Err(missing.into());
+        }
+        // RFC 8446 §4.1.1: the two sides have no common parameters.
+        return Err(PeerIncompatible::NoCredential(What::NoneAndNoPsk).into());
     }
     let share = match mode {
         Some(PskKeyExchangeMode::PSK_KE) => None,

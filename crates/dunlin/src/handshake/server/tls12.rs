@@ -669,10 +669,11 @@ impl Finished {
             Some(value) => value,
             None => {
                 cx.emitter.peer_waits()?;
-                match target.as_ref().is_some_and(|target| target.is_demanded) {
+                if target.as_ref().is_some_and(|target| target.is_demanded) {
                     // The profile is too weak for a session of this client.
-                    true => keep_nothing(cx, &mut handshake)?,
-                    false => keep_session(cx, &mut handshake, &master, peer.as_ref())?,
+                    keep_nothing(cx, &mut handshake)?;
+                } else {
+                    keep_session(cx, &mut handshake, &master, peer.as_ref())?;
                 }
                 send_finished(cx, Side::Server, &mut handshake.transcript, &handshake.randoms, &master)?
             }

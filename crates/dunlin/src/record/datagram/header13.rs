@@ -79,9 +79,9 @@ impl Header {
         out.push(flags);
         out.extend_from_slice(id);
         if long {
-            out.extend_from_slice(&(number as u16).to_be_bytes())
+            out.extend_from_slice(&(number as u16).to_be_bytes());
         } else {
-            out.push(number as u8)
+            out.push(number as u8);
         }
         if let Some(length) = length {
             out.extend_from_slice(&length.to_be_bytes());

@@ -409,9 +409,9 @@ impl Datagram {
             Side::Server => REST_AFTER.min(self.backoff.give_up()),
         };
         if self.receiver.is_settled() {
-            self.timers.stop(Timer::DropParts)
+            self.timers.stop(Timer::DropParts);
         } else {
-            self.timers.start(Timer::DropParts, self.now + limit)
+            self.timers.start(Timer::DropParts, self.now + limit);
         }
     }
 

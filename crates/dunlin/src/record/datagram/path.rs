@@ -382,10 +382,9 @@ impl Paths {
         if self.side == Side::Client || !self.may_check() || !self.others.is_recent(heard.number) {
             return Ok(None);
         }
-        let path = match heard.path.peer == self.present.peer {
-            false => heard.path,
+        let path = if heard.path.peer == self.present.peer {
             // The first copy came over a path that is now under check.
-            true => match self.checked_since(heard.number) {
+            match self.checked_since(heard.number) {
                 Some(path) if self.others.are_sent_over(path) => {
                     // The client still uses the present path.
                     self.stay();
@@ -393,7 +392,9 @@ impl Paths {
                 }
                 Some(path) => path,
                 None => return Ok(None),
-            },
+            }
+        } else {
+            heard.path
         };
         let budget = self.budget_of_check(path);
         let received = if budget.is_some() { 0 } else { heard.len };

@@ -118,9 +118,9 @@ impl Receiver {
     /// RFC 8449 §4: in a renegotiation, the previous handshake's limit applies as long as its keys.
     pub(super) fn limit(&mut self, content: usize) {
         if self.protocol.changes_cipher_spec() && self.key.is_some() {
-            self.next_limit = Some(content)
+            self.next_limit = Some(content);
         } else {
-            self.content_limit = Some(content)
+            self.content_limit = Some(content);
         }
     }
 
@@ -147,12 +147,12 @@ impl Receiver {
 
     pub(super) fn agree(&mut self, protocol: Protocol) -> Result<(), Error> {
         self.protocol = protocol;
-        match self.seen_dummy && protocol.changes_cipher_spec() {
+        if self.seen_dummy && protocol.changes_cipher_spec() {
             // RFC 5246 §7.1: a TLS 1.2 peer sends ChangeCipherSpec only after both sides have negotiated
             // keys.
-            true => Err(PeerMisbehaved::UnexpectedRecord(What::EarlyChangeCipherSpec).into()),
-            false => Ok(()),
+            return Err(PeerMisbehaved::UnexpectedRecord(What::EarlyChangeCipherSpec).into());
         }
+        Ok(())
     }
 
     pub(super) fn set_key(&mut self, epoch: Epoch, keys: &TrafficKeys) -> Result<(), Error> {
