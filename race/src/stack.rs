@@ -93,9 +93,9 @@ impl Stack {
         let mut work = |at: usize, work: &mut dyn FnMut()| {
             let start = now();
             if counted == Some(at) {
-                counted_work(work)
+                counted_work(work);
             } else {
-                work()
+                work();
             }
             times[at] += now() - start;
         };
