@@ -7,9 +7,8 @@ use std::time::Duration;
 use clap::Args;
 use dunlin::crypto::CryptoProvider;
 use dunlin::wire::DidMethod;
-use dunlin_command::error::{Error, misuse, warn};
+use dunlin_command::error::{Error, warn};
 use dunlin_command::files;
-use dunlin_gateway::https::connector;
 use dunlin_gateway::known::KnownFile;
 use dunlin_identity::credential::Seconds;
 use dunlin_identity::handshake::{
@@ -24,6 +23,8 @@ use dunlin_identity::{DidDocument, Sha256Hash};
 use dunlin_registry::client::{ClientError, RegistryClient};
 use dunlin_registry::lookup::{LOOK_UP_TIME, LookUpAnswers, LookUpError, LookUps, WATCH_TIME, WebDocuments};
 use dunlin_registry::stapler::{Stapler, StaplerError};
+use dunlin_setup::https::connector_by;
+use dunlin_setup::place::{Place, options};
 use dunlin_tokio::https::{self, HttpsClient, HttpsError};
 use tokio::runtime::Handle;
 use tokio::task::spawn_blocking;
@@ -31,7 +32,7 @@ use tokio::time::sleep;
 
 use crate::did::{Own, now_s};
 use crate::tls::credentials::PeerJudge;
-use crate::tls::{identity, lists};
+use crate::tls::lists;
 
 /// The options by which a command trusts a registry, and the HTTPS servers of registries and of did:web.
 #[derive(Args, Clone, Default)]
@@ -109,11 +110,8 @@ impl AccessOptions {
 
     /// A client of HTTPS that trusts the given authorities.
     pub(crate) fn https(&self, provider: &Arc<CryptoProvider>) -> Result<HttpsClient, Error> {
-        let x509 = match &self.https_ca_file {
-            Some(path) => identity::anchors(path, &[])?,
-            None => identity::system_anchors()?,
-        };
-        let connector = connector(provider, x509).map_err(|error| misuse(&error))?;
+        let ca: Vec<_> = options("registry.ca", &self.https_ca_file).collect();
+        let connector = connector_by(provider, &ca, &Place::option("registry"), "registry.ca")?;
         Ok(HttpsClient::new(connector).with_deadline(LOOK_UP_TIME))
     }
 }

@@ -11,13 +11,14 @@ use dunlin::cache::{CacheMode, ServerCache};
 use dunlin::crypto::CryptoProvider;
 use dunlin::resume::Tickets;
 use dunlin_registry::lookup::LookUpAnswers;
+use dunlin_setup::files::open_to_others;
+use dunlin_setup::trust;
 use dunlin_store::RememberedVerdicts;
 use dunlin_store::psk::file::{Format, PskFile};
 use dunlin_store::psk::sqlite::{LiveSqlitePsks, SqlitePsks};
 use dunlin_store::psk::{PskError, ShortKeys};
 
 use crate::config::{CredentialTrust, Fault, Faults, ListenerConfig};
-use crate::files::{self, open_to_others};
 use crate::learned::LearnedState;
 use crate::own::{self, OwnIdentity};
 use crate::stores::Stores;
@@ -69,7 +70,7 @@ impl ConfigBuilder {
         let before = faults.len();
         let clients = &listener.clients;
         let own = own::of_listener(listener, stores, faults, warnings);
-        let x509 = files::trust([&clients.ca, &clients.crl, &clients.raw_keys], faults);
+        let x509 = trust::trust([&clients.ca, &clients.crl, &clients.raw_keys], faults);
         let (trust, answers) =
             verifiers(x509, &clients.credentials, &stores.provider, &stores.learned, faults, warnings);
         let files = Files {
@@ -146,7 +147,7 @@ fn psks(
 ) -> Option<Arc<dyn FindPsk>> {
     let file = listener.clients.psk.as_ref()?;
     let path = &file.value;
-    warnings.extend(open_to_others(&file.place, path, "the keys"));
+    warnings.extend(open_to_others(file, "the keys"));
     let report = |then: &'static str| {
         let path = path.display().to_string();
         Box::new(move |error: &PskError| tracing::warn!(file = path, %error, "pre-shared keys: {then}"))

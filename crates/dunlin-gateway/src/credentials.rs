@@ -23,12 +23,11 @@ use dunlin_pki::Item;
 use dunlin_registry::client::RegistryClient;
 use dunlin_registry::lookup::{LookUpAnswers, LookUps};
 use dunlin_registry::stapler::Stapler;
-use zeroize::Zeroizing;
+use dunlin_setup::files::{content, in_file, open_to_others, text};
 
 use crate::clock::now_s;
 use crate::config::{CredentialTrust, Fault, FileField, OwnCredential};
 use crate::did_registry::{stapled, watch_issuers, watch_registries};
-use crate::files::{content, in_file, open_to_others, text};
 use crate::learned::LearnedState;
 
 const OWN_DID: &str = "give the directory that `dunlin did create` has made, or its private key";
@@ -144,7 +143,7 @@ impl CredentialTrust {
             }
             let issuer = list_issuer(of_file(&content)).unwrap_or_default();
             if listed.others.iter().any(|other| other.did.as_str() == issuer) {
-                unverified.push(content);
+                unverified.push(content.to_vec());
                 continue;
             }
             let list = StatusList::verify_file(&judge, provider, &content, now);
@@ -213,9 +212,9 @@ impl OwnCredential {
         } else {
             self.did.clone()
         };
-        warnings.extend(open_to_others(&file.place, &file.value, "the key"));
+        warnings.extend(open_to_others(&file, "the key"));
         let pem = |error: dunlin_pki::Error| in_file(&file, &error, OWN_DID);
-        let items = dunlin_pki::parse(&Zeroizing::new(content(&file)?)).map_err(pem)?;
+        let items = dunlin_pki::parse(&content(&file)?).map_err(pem)?;
         let private = |item| if let Item::PrivateKey(pair) = item { Some(pair) } else { None };
         let pair = items.into_iter().find_map(private);
         let key =

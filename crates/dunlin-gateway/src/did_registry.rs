@@ -11,14 +11,14 @@ use dunlin_identity::transparency::RegistryTrust;
 use dunlin_registry::client::RegistryClient;
 use dunlin_registry::lookup::{LOOK_UP_TIME, LookUps};
 use dunlin_registry::stapler::Stapler;
+use dunlin_setup::files;
+use dunlin_setup::https::connector_by;
 use dunlin_tokio::https::HttpsClient;
 use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
 
 use crate::clock::now_s;
 use crate::config::{Fault, REGISTRY_KEY, RegistryConfig};
-use crate::files;
-use crate::https::{self, connector};
 use crate::learned::LearnedState;
 
 impl RegistryConfig {
@@ -39,20 +39,7 @@ impl RegistryConfig {
         if let Some(warning) = trust.warning() {
             tracing::warn!(file = %key.value.display(), warning, "the trust in the registry is weaker than it looks");
         }
-        let mut faults = vec![];
-        let x509 = if self.ca.is_empty() {
-            https::system_anchors()
-        } else {
-            files::trust([&self.ca, &[], &[]], &mut faults).x509
-        };
-        if let Some(fault) = faults.pop() {
-            return Err(fault);
-        }
-        let what = "this machine has no certificates of authorities that the registry's TLS could lead to";
-        let none = || self.url.place.fault(what, "give ca, or install ca-certificates");
-        let connector = connector(provider, x509.ok_or_else(none)?);
-        let connector =
-            connector.map_err(|error| self.url.place.fault(error.to_string(), "report this error"))?;
+        let connector = connector_by(provider, &self.ca, &self.url.place, "ca")?;
         let https = HttpsClient::new(connector).with_deadline(LOOK_UP_TIME);
         let documents = learned.registry(provider, trust, self.outage_age);
         let client = RegistryClient::new(provider.clone(), &self.url.value, https, documents);

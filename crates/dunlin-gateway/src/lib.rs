@@ -29,10 +29,10 @@
 //! 1    metrics                        | counters
 //! 1    known frozen                   | files of permanent knowledge, and of frozen associations
 //! 1    route redirected               | the route of a client; redirected clients that have not come yet
-//! 0    config document files          | TOML files, read key by key, with all faults; files that they name
+//! 0    config document                | TOML files, read key by key, with all faults
 //! 0    policy                         | which profile a client gets, and why
 //! 0    identity proxy_protocol        | how backends learn who the client is
-//! 0    https target                   | HTTPS for registries, did:web and ACME; targets of HTTP requests
+//! 0    target                         | targets of HTTP requests
 //! 0    life sockets throttle          | phases and tasks; a service manager's sockets; lines of the log
 //! 0    clock dashboard                | the time in seconds; a page that shows metrics and status
 //! ```
@@ -50,12 +50,10 @@ mod credentials;
 mod dashboard;
 mod did_registry;
 mod document;
-mod files;
 mod frozen;
 mod gateway;
 mod heard;
 mod http;
-pub mod https;
 mod identity;
 pub mod known;
 mod learned;

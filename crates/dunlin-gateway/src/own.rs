@@ -2,7 +2,6 @@
 //! the configuration names.
 
 use std::sync::Arc;
-use std::time::SystemTime;
 
 use dunlin::auth::{SubjectName, X509Identity};
 use dunlin::crypto::{CryptoProvider, SigningKey};
@@ -10,10 +9,11 @@ use dunlin::pki_types::CertificateDer;
 use dunlin::{Credential, Side};
 use dunlin_pki::LoadedCredential;
 use dunlin_registry::stapler::Stapler;
+use dunlin_setup::files::REPORT;
+use dunlin_setup::trust::{own_certificate, refusal};
 
 use crate::acme;
 use crate::config::{CertificateFiles, Fault, ListenerConfig, NamePattern, OwnFiles};
-use crate::files::{REPORT, open_to_others, unusable};
 use crate::stores::Stores;
 
 /// An identity that a listener presents: a certificate, a credential or a DID.
@@ -127,26 +127,14 @@ pub(crate) fn certificate(
         let name = files.name.as_ref().map(|name| name.value.clone());
         return placeholder.map(|(leaf, key)| OwnIdentity::pending(name, leaf, key));
     }
-    // Without a file of its own, the key stands beside the certificate.
-    let of_key = files.key.as_ref().unwrap_or(&files.chain);
-    warnings.extend(open_to_others(&of_key.place, &of_key.value, "the key"));
-    let key = files.key.as_ref().map(|key| key.value.as_path());
-    match LoadedCredential::load(&files.chain.value, key, side, SystemTime::now(), provider) {
+    match own_certificate(&files.chain, files.key.as_ref(), side, provider, warnings) {
         Ok(loaded) => {
-            if let Some(refusal) = loaded.refusal.as_ref().filter(|_| files.acme.is_none()) {
-                let what = format!("{}: {refusal}", files.chain.value.display());
-                let advice = match side {
-                    Side::Server => "clients will refuse it: renew it",
-                    Side::Client => "servers will refuse it: renew it",
-                };
-                warnings.push(files.chain.place.fault(what, advice));
-            }
+            // The gateway renews certificates by ACME itself.
+            warnings.extend(refusal(&files.chain, &loaded, side).filter(|_| files.acme.is_none()));
             Some(OwnIdentity::new(files.name.as_ref().map(|name| name.value.clone()), loaded))
         }
-        Err(error) => {
-            let of_key = files.key.as_ref().filter(|key| key.value == error.file);
-            let place = of_key.map_or(&files.chain.place, |key| &key.place);
-            faults.push(unusable(place, &error.file, &error.error));
+        Err(fault) => {
+            faults.push(fault);
             None
         }
     }

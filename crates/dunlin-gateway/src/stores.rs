@@ -11,6 +11,7 @@ use dunlin::cache::ServerCache;
 use dunlin::crypto::CryptoProvider;
 use dunlin::resume::Tickets;
 use dunlin::{ConnectionIds, CookieKeys, NodeIds, ServerConfig};
+use dunlin_setup::files::REPORT;
 use dunlin_store::cache::{CacheFault, CacheStore};
 use dunlin_store::{
     MemoryServerCache, MemoryServerSessions, RotatingTickets, SharedLog, SharedTickets, StoreUrl,
@@ -18,7 +19,6 @@ use dunlin_store::{
 use zeroize::Zeroizing;
 
 use crate::config::{CacheConfig, Fault, FrozenConfig, ListenerConfig, SharedConfig};
-use crate::files::REPORT;
 use crate::frozen::FrozenPlace;
 use crate::learned::LearnedState;
 use crate::memory::{Memory, PolicyFile};

@@ -260,7 +260,7 @@ impl TlsOptions {
             (false, false) => vec![PskKeyExchangeMode::PSK_DHE_KE],
         };
         let provider = self.own_provider();
-        let (trust, lists) = self.client_lists(self.client_trust(insecure, &self.crl)?)?;
+        let (trust, lists) = self.client_lists(self.client_trust(insecure)?)?;
         let mut parts = Parts { credentials: self.credentials(Side::Client, &provider)?, trust, judge: None };
         let mut groups = Vec::from_iter(lists);
         groups.extend(self.verifier_files(&provider, &mut parts)?);
@@ -308,7 +308,7 @@ impl TlsOptions {
                 let advice = "add --crl-check for the peer's certificate, or --crl-check-all for its chain";
                 Err(Error::usage("--CRL", "no check uses it", advice))
             }
-            (true, false) => Ok(Some(RevocationLists::new(self.crl.clone(), self.crl_check_all))),
+            (true, false) => Ok(Some(RevocationLists::new(self.lists_to_check(), self.crl_check_all))),
         }
     }
 
@@ -369,7 +369,7 @@ impl TlsOptions {
 
     /// The files of a server's trust settings for clients.
     fn server_trust_files(&self, client_auth: ClientAuth) -> Result<Group, Error> {
-        let first = self.server_trust(client_auth, &self.crl)?;
+        let first = self.server_trust(client_auth)?;
         self.warn_of_unused_trust(client_auth);
         let mut lists = self.lists(&first)?;
         let mut paths: Vec<_> = self.ca_file.iter().chain(&self.rpk_file).cloned().collect();
@@ -381,7 +381,7 @@ impl TlsOptions {
         paths.extend(self.crl.iter().cloned());
         let options = self.clone();
         Ok(Group::new("trust anchors and CRLs", paths, move |parts| {
-            let trust = fixed.clone().map_or_else(|| options.server_trust(client_auth, &options.crl), Ok)?;
+            let trust = fixed.clone().map_or_else(|| options.server_trust(client_auth), Ok)?;
             parts.trust = match &mut lists {
                 Some(lists) => lists.read(trust)?,
                 None => trust,

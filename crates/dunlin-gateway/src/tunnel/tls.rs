@@ -11,6 +11,8 @@ use dunlin::{ClientConfig, Credential, Multihoming, NodeIds, Profile, Side, Tran
 use dunlin_awslc::tls12::{TLS12_CIPHER_SUITES, TLS12_PSK_CIPHER_SUITES};
 use dunlin_registry::lookup::LookUpAnswers;
 use dunlin_registry::stapler::Stapler;
+use dunlin_setup::files::{open_to_others, reason};
+use dunlin_setup::trust;
 use dunlin_store::cache::{KeyFault, OpenError};
 use dunlin_store::psk::file::PskFile;
 use dunlin_store::psk::{Identity, PskRecord, PskSet, ShortKeys, State};
@@ -19,7 +21,6 @@ use dunlin_store::{MemoryClientCache, MemoryClientSessions, StoreUrl};
 use super::config::{TunnelListener, TunnelPsk};
 use crate::clock::now_s;
 use crate::config::{CacheConfig, Fault, TransportKind};
-use crate::files::{self, open_to_others, reason};
 use crate::learned::LearnedState;
 use crate::own::{self, OwnIdentity};
 use crate::{builder, stores};
@@ -109,14 +110,14 @@ pub(crate) fn client_config(
     let (shown, stapler) = shown.map_or((None, None), |(shown, stapler)| (Some(shown), stapler));
     let mut credentials = Vec::from_iter(shown);
     credentials.extend(OwnIdentity::credentials(listener.raw_public_key, own.iter()));
-    let trust = files::trust([&trusted.ca, &trusted.crl, &trusted.raw_keys], faults);
+    let trust = trust::trust([&trusted.ca, &trusted.crl, &trusted.raw_keys], faults);
     let has_trust = trust.x509.is_some() || trust.raw_key.is_some() || trusted.credentials.trusts();
     let (trust, answers) =
         builder::verifiers(trust, &trusted.credentials, &stores.provider, &stores.learned, faults, warnings);
     let psks = match &listener.psk {
         None => vec![],
         Some(psk) => {
-            warnings.extend(open_to_others(&psk.file.place, &psk.file.value, "the keys"));
+            warnings.extend(open_to_others(&psk.file, "the keys"));
             let psks = psks(psk, listener.transport, &stores.provider);
             psks.map_err(|fault| faults.push(fault)).unwrap_or_default()
         }

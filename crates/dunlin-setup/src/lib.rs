@@ -1,0 +1,24 @@
+//! Turns named sources (files, texts and URLs) into one side of a connection: trust, own credentials, and
+//! connections to HTTPS servers.
+//!
+//! A source is a [`Field`](place::Field): its value, and the place that sets it, which is a key of a file or
+//! an option of a command line. Every [`Fault`](place::Fault) names that place. Gateway and tunnel read TOML,
+//! `dunlin client` and `server` read options, and both get the same types.
+//!
+//! A module imports from its own row or from rows below it (`tools/layers` checks that).
+//!
+//! <!-- layers -->
+//! ```text
+//! row  modules     what they contain
+//! 3    https     | TLS of HTTPS clients and servers
+//! 2    trust     | trust anchors, CRLs, raw public keys, and own certificates
+//! 1    files     | files that settings name, and their faults
+//! 0    place     | where values come from: keys of files, and options
+//! ```
+//! <!-- end of layers -->
+#![forbid(unsafe_code)]
+
+pub mod files;
+pub mod https;
+pub mod place;
+pub mod trust;
