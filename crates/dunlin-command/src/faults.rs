@@ -39,14 +39,10 @@ pub fn checked<T>(read: impl FnOnce(&mut Vec<Fault>) -> T) -> Result<T, Error> {
 
 /// Prints all faults of a configuration but the last, and returns the last, which ends the command.
 pub fn told(faults: &Faults) -> Error {
-    told_at(faults, |fault| {
-        fault.place.as_ref().map_or_else(|| "configuration".to_owned(), ToString::to_string)
-    })
-}
-
-/// As [`told`], with `place` as the name of a fault's place.
-pub fn told_at(faults: &Faults, place: impl Fn(&Fault) -> String) -> Error {
-    let error = |fault: &Fault| Error::failed(place(fault), fault.description(), &fault.advice);
+    let error = |fault: &Fault| {
+        let place = fault.place.as_ref().map_or_else(|| "configuration".to_owned(), ToString::to_string);
+        Error::failed(place, fault.description(), &fault.advice)
+    };
     let mut errors: Vec<_> = faults.iter().map(error).collect();
     let last = errors.pop();
     errors.iter().for_each(Error::report);

@@ -11,7 +11,10 @@ use dunlin::cache::{CacheMode, ServerCache};
 use dunlin::crypto::CryptoProvider;
 use dunlin::resume::Tickets;
 use dunlin_registry::lookup::LookUpAnswers;
+use dunlin_setup::credentials::Judges;
 use dunlin_setup::files::open_to_others;
+use dunlin_setup::learned::LearnedState;
+use dunlin_setup::registry::Sources;
 use dunlin_setup::trust;
 use dunlin_store::RememberedVerdicts;
 use dunlin_store::psk::file::{Format, PskFile};
@@ -19,7 +22,6 @@ use dunlin_store::psk::sqlite::{LiveSqlitePsks, SqlitePsks};
 use dunlin_store::psk::{PskError, ShortKeys};
 
 use crate::config::{CredentialTrust, Fault, Faults, ListenerConfig};
-use crate::learned::LearnedState;
 use crate::own::{self, OwnIdentity};
 use crate::stores::Stores;
 
@@ -69,10 +71,13 @@ impl ConfigBuilder {
     ) -> Option<Self> {
         let before = faults.len();
         let clients = &listener.clients;
-        let own = own::of_listener(listener, stores, faults, warnings);
+        let credentials = &clients.credentials;
+        let Stores { provider, learned, .. } = &**stores;
+        let sources = Sources::open(credentials.registry.as_ref(), None, provider, &learned.state, faults);
+        let own = own::of_listener(listener, stores, &sources, faults, warnings);
         let x509 = trust::trust([&clients.ca, &clients.crl, &clients.raw_keys], faults);
         let (trust, answers) =
-            verifiers(x509, &clients.credentials, &stores.provider, &stores.learned, faults, warnings);
+            verifiers(x509, credentials, (&sources, &learned.state), provider, faults, warnings);
         let files = Files {
             own: ArcSwap::from_pointee(own),
             trust,
@@ -111,8 +116,8 @@ impl ConfigBuilder {
 pub(crate) fn verifiers(
     trust: Trust,
     credentials: &CredentialTrust,
+    (sources, learned): (&Sources, &LearnedState),
     provider: &Arc<CryptoProvider>,
-    learned: &LearnedState,
     faults: &mut Vec<Fault>,
     warnings: &mut Vec<Fault>,
 ) -> (Verifiers, Option<LookUpAnswers>) {
@@ -122,8 +127,9 @@ pub(crate) fn verifiers(
     let raw_key = raw_key.map(|trust| Arc::new(trust) as Arc<dyn Verifier>);
     // The type with the smaller messages comes first, which is the last one that is added.
     let verifiers = x509.into_iter().chain(raw_key).fold(Verifiers::default(), Verifiers::with);
-    let (judges, answers) = credentials.verifiers(provider, learned, faults, warnings);
-    (judges.into_iter().fold(verifiers, Verifiers::with), answers)
+    let judges = credentials.verifiers(sources, provider, learned, faults, warnings);
+    let verifiers = judges.iter().flat_map(Judges::verifiers).fold(verifiers, Verifiers::with);
+    (verifiers, judges.map(|judges| judges.answers()))
 }
 
 impl ListenerConfig {

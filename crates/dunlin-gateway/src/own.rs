@@ -10,6 +10,7 @@ use dunlin::{Credential, Side};
 use dunlin_pki::LoadedCredential;
 use dunlin_registry::stapler::Stapler;
 use dunlin_setup::files::REPORT;
+use dunlin_setup::registry::Sources;
 use dunlin_setup::trust::{own_certificate, refusal};
 
 use crate::acme;
@@ -68,25 +69,30 @@ impl OwnIdentity {
 pub(crate) fn of_listener(
     listener: &ListenerConfig,
     stores: &Stores,
+    sources: &Sources,
     faults: &mut Vec<Fault>,
     warnings: &mut Vec<Fault>,
 ) -> Vec<OwnIdentity> {
     let provider = &stores.provider;
-    let trust = &listener.clients.credentials;
+    let documents = &listener.clients.credentials.documents;
     let mut own = vec![];
     for files in &listener.certificates {
         own.extend(match files {
             OwnFiles::Certificate(files) => certificate(files, Side::Server, provider, faults, warnings),
-            OwnFiles::Did { name, did } => match did.load(trust, provider, &stores.learned, warnings) {
-                Ok((credential, stapler)) => {
-                    let name = name.as_ref().map(|name| name.value.clone());
-                    Some(OwnIdentity { name, credential, raw: None, stapler, is_pending: false })
-                }
-                Err(fault) => {
-                    faults.push(fault);
-                    None
-                }
-            },
+            OwnFiles::Did { name, did } => {
+                let loaded = did.load(documents, sources, provider, &stores.learned.state, warnings);
+                let loaded = loaded.map_err(|fault| faults.push(fault)).unwrap_or_default();
+                let (mut shown, mut staplers) = loaded;
+                let name = name.as_ref().map(|name| name.value.clone());
+                let stapler = staplers.pop();
+                shown.pop().map(|credential| OwnIdentity {
+                    name,
+                    credential,
+                    raw: None,
+                    stapler,
+                    is_pending: false,
+                })
+            }
         });
     }
     warnings.extend(unnamed(listener, &own));

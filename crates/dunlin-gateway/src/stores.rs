@@ -20,7 +20,7 @@ use zeroize::Zeroizing;
 
 use crate::config::{CacheConfig, Fault, FrozenConfig, ListenerConfig, SharedConfig};
 use crate::frozen::FrozenPlace;
-use crate::learned::LearnedState;
+use crate::known::Learned;
 use crate::memory::{Memory, PolicyFile};
 use crate::nodes::NodeKeys;
 use crate::shared_clients::SharedClients;
@@ -94,7 +94,7 @@ pub(crate) struct Stores {
     /// Files of frozen associations.
     frozen: Kept<PathBuf, Arc<FrozenPlace>>,
     /// The knowledge from issuers and registries.
-    pub(crate) learned: LearnedState,
+    pub(crate) learned: Learned,
 }
 
 /// The store, the key file, and the name of a listener or policy.
@@ -116,7 +116,7 @@ impl Stores {
             caches: Kept::default(),
             memories: Memories::default(),
             frozen: Kept::default(),
-            learned: LearnedState::default(),
+            learned: Learned::default(),
         }
     }
 
