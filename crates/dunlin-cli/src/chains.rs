@@ -96,8 +96,8 @@ impl Words {
                 return Some((
                     String::new(),
                     match self.leaf_only {
-                        Some(leaf_only) => format!("give its CRL with --CRL, or {leaf_only}"),
-                        None => "give a CRL of each authority with --CRL".into(),
+                        Some(leaf_only) => format!("give its CRL with --crl, or {leaf_only}"),
+                        None => "give a CRL of each authority with --crl".into(),
                     },
                 ));
             }
@@ -122,7 +122,7 @@ impl Words {
             F::OverdueRevocationList => ("", "get the newest CRL, or renew it with `dunlin pki crl`"),
             F::FutureRevocationList => ("", "check the clock, or get a CRL that is valid now"),
             F::BadRevocationList => {
-                ("", "get the CRL of this issuer: another key has signed the one in --CRL")
+                ("", "get the CRL of this issuer: another key has signed the one in --crl")
             }
             F::NotRevocationListIssuer => {
                 ("", "issue the authority's certificate with cRLSign in its keyUsage")

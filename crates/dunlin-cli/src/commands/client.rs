@@ -38,20 +38,20 @@ use crate::tls::sessions::ClientTickets;
 const EXAMPLES: &str = "\
 Examples:
   dunlin client example.org:443 --alpn http/1.1
-  dunlin client localhost:4433 --CAfile ca.pem --cert device.pem --key device.key
+  dunlin client localhost:4433 --ca ca.pem --chain device.pem --key device.key
   dunlin client localhost:4433 --psk-file keys.psk --psk-identity d1 --lean
-  dunlin client localhost:4433 --rpk-file server.pub --enable-client-rpk --key device.key
-  dunlin client localhost:4433 --trust issuers --did device --vc device.vc
-  dunlin client localhost:4433 --CAfile ca.pem --sess-out session     and then with --sess-in session
-  dunlin client localhost:4433 --CAfile ca.pem --sess-in session --early-data request
-  dunlin client localhost:4433 --CAfile ca.pem --cache compact --cache-store servers
-  dunlin client localhost:4433 --CAfile ca.pem --udp --mtu 256 --cid --hs-timeout 400
-  dunlin client example.org:4433 --CAfile ca.pem --udp --cid --interface wlan0 --interface wwan0
-  dunlin client localhost:4433 --CAfile ca.pem --tls1-2 --cipher TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256
+  dunlin client localhost:4433 --raw-keys server.pub --enable-client-rpk --key device.key
+  dunlin client localhost:4433 --vc-issuers issuers --did device --vc device.vc
+  dunlin client localhost:4433 --ca ca.pem --sess-out session     and then with --sess-in session
+  dunlin client localhost:4433 --ca ca.pem --sess-in session --early-data request
+  dunlin client localhost:4433 --ca ca.pem --cache compact --cache-store servers
+  dunlin client localhost:4433 --ca ca.pem --udp --mtu 256 --cid --hs-timeout 400
+  dunlin client example.org:4433 --ca ca.pem --udp --cid --interface wlan0 --interface wwan0
+  dunlin client localhost:4433 --ca ca.pem --tls1-2 --cipher TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256
 
 Options that s_client has, too, have the same names here, and may be written with one hyphen: -CAfile.
 docs/cache-choice.md helps to choose --cache and --cache-store; docs/stores.md explains the stores and the files beside them.
-Unlike s_client, the client verifies the server. Without --CAfile, --rpk-file, --trust, --peers or a PSK, it trusts the authorities of this machine.
+Unlike s_client, the client verifies the server. Without --ca, --raw-keys, --vc-issuers, --dids or a PSK, it trusts the authorities of this machine.
 
 On a terminal, a line with one of these letters is a command, unless --quiet or --nocommands is given:
   Q  end the connection      K  new keys for both directions      k  new keys for this direction
@@ -347,7 +347,7 @@ impl<'a> Client<'a> {
     }
 
     async fn run(&self) -> Result<(), Error> {
-        self.args.tls.verifiable.registry.start(self.config.judges()).await;
+        self.args.tls.registry.start(self.config.judges()).await;
         let mut connected = self.connect().await?;
         if self.args.reconnect {
             for _ in 0..RECONNECTIONS {
