@@ -46,7 +46,7 @@ Examples:
   dunlin client localhost:4433 --ca ca.pem --sess-in session --early-data request
   dunlin client localhost:4433 --ca ca.pem --cache compact --cache-store servers
   dunlin client localhost:4433 --ca ca.pem --udp --mtu 256 --cid --hs-timeout 400
-  dunlin client example.org:4433 --ca ca.pem --udp --cid --interface wlan0 --interface wwan0
+  dunlin client example.org:4433 --ca ca.pem --udp --cid --interfaces wlan0 --interfaces wwan0
   dunlin client localhost:4433 --ca ca.pem --tls1-2 --cipher TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256
 
 Options that s_client has, too, have the same names here, and may be written with one hyphen: -CAfile.
@@ -73,7 +73,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "HOST:PORT", value_parser = target)]
     connect: Option<Target>,
     /// The name to send and to find in the server's certificate, instead of the host.
-    #[arg(long, value_name = "NAME", value_parser = server_name)]
+    #[arg(long = "server-name", visible_alias = "servername", value_name = "NAME", value_parser = server_name)]
     servername: Option<ServerName<'static>>,
     /// Do not send the server's name. The client verifies it nevertheless.
     #[arg(long)]
@@ -324,7 +324,7 @@ impl<'a> Client<'a> {
             Some(name) => name.clone(),
             // A certificate names an address without its zone.
             None => server_name(target.host.split('%').next().unwrap_or_default())
-                .map_err(|why| Error::usage(&target.host, why, "name the server with --servername"))?,
+                .map_err(|why| Error::usage(&target.host, why, "name the server with --server-name"))?,
         };
         // A client without a session store asks for no tickets, so its messages are shorter.
         let wants_tickets = args.sess_in.is_some() || args.sess_out.is_some() || args.reconnect;

@@ -51,7 +51,7 @@ Examples:
   dunlin server --psk-file keys.psk --echo
   dunlin server --psk-file keys.psk --echo --udp --mtu 256 --cid 8
   dunlin server --psk-file keys.psk --echo --udp --scheme tcs --port-pool 6000-6015 --migrate on-newer-record
-  dunlin server --psk-file keys.psk --echo --udp --frozen server.frozen --frozen-store sqlite:frozen.db
+  dunlin server --psk-file keys.psk --echo --udp --frozen server.frozen --frozen-ids sqlite:frozen.db
   dunlin server --chain server.pem --key server.key --echo --early-data 4096
   dunlin server --chain server.pem --key server.key --ca ca.pem --Verify --echo --cache compact
   dunlin server --enable-server-rpk --key server.key --enable-client-rpk --raw-keys devices.pub --Verify

@@ -161,10 +161,7 @@ fn explains_why_a_certificate_is_refused() {
         warning.contains("warning: x.pem: a certificate expired at 2025-01-02T00:00:00Z; clients"),
         "{warning}"
     );
-    assert!(
-        warning.contains("warning: --ca: the server requests no client certificates; add"),
-        "{warning}"
-    );
+    assert!(warning.contains("warning: --ca: the server requests no client certificates; add"), "{warning}");
     let future = "--not-before 2090-01-01 --not-after 2090-01-02";
     let (said, _) = refused(&format!("{leaf} {future}"), root);
     assert!(said.contains("its certificate is not valid yet, but from 2090-01-01T00:00:00Z on; "), "{said}");
