@@ -65,7 +65,7 @@ pub(super) struct Restore {
     #[arg(long, value_name = "FILE", required_unless_present = "unpublished")]
     checkpoint: Vec<PathBuf>,
     /// No client, mirror or witness has a checkpoint that is newer than the backup. If that is wrong,
-    /// verifiers will refuse the registry for ever.
+    /// verifiers will refuse the registry permanently.
     #[arg(long)]
     unpublished: bool,
     /// The directory of the registry.
