@@ -9,7 +9,7 @@ use dunlin_command::files::{self, Access, Existing};
 use dunlin_pki::{KeyPair, KeyType};
 use dunlin_registry::{Registry, Settings};
 
-use super::{Place, failed};
+use super::{RegistryDirectory, failed};
 use crate::did::key_of;
 
 /// Make a registry with a new key and an empty log, in a new directory, and print its keys.
@@ -28,7 +28,7 @@ pub(super) struct Init {
 
 /// Runs `dunlin registry init`.
 pub(super) fn run(args: &Init, out: &mut dyn Write) -> Result<(), Error> {
-    let place = Place::new(&args.out);
+    let place = RegistryDirectory::new(&args.out);
     let database = place.database();
     let key = place.key();
     let public = place.public();
