@@ -55,7 +55,7 @@ docs: ## Build the documentation site in target/docs with mdBook, and check its 
 	@tools/setup docs
 	tools/docs
 
-reference: ## Write docs/command-line.md from the definitions of the command line
+reference: ## Write docs/command-line.md and docs/configuration-keys.md from the definitions in the code
 	DUNLIN_WRITE_REFERENCE=1 $(CARGO) test -p dunlin-cli $(LAB) --bin dunlin reference
 
 deny: ## Check licences, sources and banned crates of all dependencies

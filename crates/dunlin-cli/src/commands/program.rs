@@ -6,7 +6,7 @@ use std::io;
 use dunlin_command::error::Error;
 use dunlin_command::stop::{self, Stop};
 use dunlin_gateway::config::{Common, LogConfig, LogFormat, LogLevel};
-use dunlin_gateway::{Config, Faults, Gateway, Sockets, Tunnel, TunnelConfig};
+use dunlin_gateway::{Faults, Sockets, Tunnel, TunnelConfig};
 use nix::sys::resource::{Resource, getrlimit};
 use sd_notify::NotifyState;
 use tracing::Level;
@@ -70,7 +70,8 @@ macro_rules! program {
     };
 }
 
-program!(Gateway, Config);
+#[cfg(feature = "gateway")]
+program!(dunlin_gateway::Gateway, dunlin_gateway::Config);
 program!(Tunnel, TunnelConfig);
 
 /// Runs a program with `config` until a signal stops it. `load` reads the configuration again, and `told`
