@@ -4,12 +4,10 @@
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
+use dunlin_tokio::http::response;
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
-use hyper::header::{
-    ALLOW, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HOST, HeaderValue, REFERRER_POLICY,
-    X_CONTENT_TYPE_OPTIONS,
-};
+use hyper::header::{ALLOW, CONTENT_SECURITY_POLICY, HOST, HeaderValue, REFERRER_POLICY};
 use hyper::http::uri::Authority;
 use hyper::{Method, Request, Response, StatusCode, Version};
 
@@ -129,12 +127,7 @@ fn plain(code: StatusCode, text: impl Into<Bytes>) -> Response<Full<Bytes>> {
 }
 
 fn with_type(code: StatusCode, form: &'static str, text: impl Into<Bytes>) -> Response<Full<Bytes>> {
-    let mut response = Response::new(Full::new(text.into()));
-    *response.status_mut() = code;
-    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(form));
-    response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    response.headers_mut().insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-    response
+    response(code, form, "no-store", Full::new(text.into()))
 }
 
 #[cfg(test)]

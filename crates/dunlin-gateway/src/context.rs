@@ -3,11 +3,11 @@
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use arc_swap::ArcSwap;
 use dunlin_tokio::addresses;
-use dunlin_tokio::places::Places;
+use dunlin_tokio::places::{ACCEPT_PAUSE, Places};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::time::sleep;
@@ -19,9 +19,6 @@ use crate::memory::PolicyFile;
 use crate::metrics::{Limit, Metrics};
 use crate::nodes::Nodes;
 use crate::throttle::{Line, Throttle};
-
-/// The pause after a failure to accept, for example for lack of file descriptors.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// The state that all connections share.
 pub(crate) struct Context {

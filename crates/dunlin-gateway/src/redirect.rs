@@ -11,9 +11,10 @@ use std::fmt::Write;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
+use dunlin_tokio::http::response;
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
-use hyper::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue, LOCATION};
+use hyper::header::{CACHE_CONTROL, HeaderValue, LOCATION};
 use hyper::{Request, Response, StatusCode};
 
 use crate::clock::now_s;
@@ -80,8 +81,6 @@ fn redirect(
     request: &Request<Incoming>,
     from: IpAddr,
 ) -> Response<Full<Bytes>> {
-    let mut response = Response::new(Full::default());
-    response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     let location = live.config.redirect.as_ref().zip(live.tls.policed()).ok_or(NOT_NOW);
     let location = location.and_then(|(config, policed)| {
         let port = config.port.or_else(|| context.port_of(&live.config.name)).ok_or(NOT_NOW)?;
@@ -90,19 +89,16 @@ fn redirect(
     });
     match location {
         Ok(location) => {
+            context.metrics.redirected(&live.config.name);
+            let mut response = Response::new(Full::default());
             // The method and the content stay (RFC 9110 §15.4.8).
             *response.status_mut() = StatusCode::TEMPORARY_REDIRECT;
+            response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
             response.headers_mut().insert(LOCATION, location);
-            context.metrics.redirected(&live.config.name);
+            response
         }
-        Err((status, text)) => {
-            *response.status_mut() = status;
-            *response.body_mut() = Full::from(text);
-            let kind = HeaderValue::from_static("text/plain; charset=utf-8");
-            response.headers_mut().insert(CONTENT_TYPE, kind);
-        }
+        Err((status, text)) => response(status, "text/plain; charset=utf-8", "no-store", Full::from(text)),
     }
-    response
 }
 
 const NOT_NOW: Refusal = (StatusCode::SERVICE_UNAVAILABLE, "the gateway cannot redirect at present\n");

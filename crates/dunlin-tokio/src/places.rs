@@ -15,6 +15,10 @@ use dunlin::places::{
 };
 use tokio::sync::{Notify, watch};
 
+/// How long a server waits after the system could not accept a connection, for example for lack of open
+/// files.
+pub const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
 /// The places of a server.
 #[derive(Debug)]
 pub struct Places {

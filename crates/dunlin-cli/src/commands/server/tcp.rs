@@ -10,12 +10,12 @@ use dunlin::wire::AlertDescription;
 use dunlin_command::counted::Counted;
 use dunlin_command::error::Explanation;
 use dunlin_command::events::Event;
-use dunlin_tokio::places::HandshakePlace;
+use dunlin_tokio::places::{ACCEPT_PAUSE, HandshakePlace};
 use dunlin_tokio::{HandshakeError, TlsAcceptor, addresses};
 use tokio::net::{TcpListener, TcpStream};
 
 use super::slots::{Limit, Slots};
-use super::{ACCEPT_PAUSE, Choice, Connections, Incoming, Server, Shaken, Unserved};
+use super::{Choice, Connections, Incoming, Server, Shaken, Unserved};
 use crate::tls::interfaces;
 use crate::tls::log::Level;
 
