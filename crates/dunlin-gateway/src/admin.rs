@@ -11,6 +11,7 @@ use hyper::header::{ALLOW, CONTENT_SECURITY_POLICY, HOST, HeaderValue, REFERRER_
 use hyper::http::uri::Authority;
 use hyper::{Method, Request, Response, StatusCode, Version};
 
+use crate::clock::now_s;
 use crate::context::Context;
 use crate::dashboard;
 use crate::http::Answers;
@@ -103,7 +104,7 @@ fn status(context: &Context) -> Response<Full<Bytes>> {
     // A gateway that drains takes no clients, so a load balancer must not send it any.
     let is_running = context.life.phase() == Phase::Running;
     let code = if is_running { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
-    match status::json(context) {
+    match status::json(context, now_s()) {
         Ok(text) => with_type(code, "application/json", text + "\n"),
         Err(error) => plain(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()),
     }

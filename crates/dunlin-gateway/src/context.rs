@@ -3,9 +3,9 @@
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-use std::time::Instant;
 
 use arc_swap::ArcSwap;
+use dunlin::Now;
 use dunlin_tokio::addresses;
 use dunlin_tokio::places::{ACCEPT_PAUSE, Places};
 use tokio::net::{TcpListener, TcpStream};
@@ -13,11 +13,12 @@ use tokio::sync::watch;
 use tokio::time::sleep;
 
 use crate::acme::Challenges;
+use crate::clock::now;
 use crate::config::{Fault, TransportKind};
 use crate::life::{Life, Phase};
-use crate::memory::PolicyFile;
 use crate::metrics::{Limit, Metrics};
 use crate::nodes::Nodes;
+use crate::policy_file::PolicyFile;
 use crate::throttle::{Line, Throttle};
 
 /// The state that all connections share.
@@ -56,9 +57,9 @@ impl Context {
     }
 
     /// Counts a client that has reached a limit. The log tells of each limit at most once a minute.
-    pub(crate) fn reached_limit(&self, listener: &str, client: SocketAddr, limit: Limit) {
+    pub(crate) fn reached_limit(&self, listener: &str, client: SocketAddr, limit: Limit, now: Now) {
         self.metrics.limit_reached(listener, limit);
-        if let Some(Line { left_out }) = self.lines.limit(listener, limit.name(), Instant::now()) {
+        if let Some(Line { left_out }) = self.lines.limit(listener, limit.name(), now) {
             tracing::warn!(listener, %client, limit = limit.name(), left_out, "limit reached");
         }
     }
@@ -92,8 +93,7 @@ impl Context {
                     let listener = name();
                     let limit = Limit::OpenFiles;
                     self.metrics.limit_reached(&listener, limit);
-                    if let Some(Line { left_out }) = self.lines.limit(&listener, limit.name(), Instant::now())
-                    {
+                    if let Some(Line { left_out }) = self.lines.limit(&listener, limit.name(), now()) {
                         let advice =
                             "raise the limit on open files, lower limits.connections, or free memory";
                         tracing::error!(listener, %error, left_out, "a connection was not accepted; {advice}");

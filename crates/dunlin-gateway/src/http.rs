@@ -4,7 +4,7 @@
 use std::future::pending;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use dunlin::places::PlaceLimits;
 use dunlin_tokio::http::{HttpRules, serve};
@@ -15,6 +15,7 @@ use hyper::{Request, Response};
 use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, watch};
 
+use crate::clock::now;
 use crate::context::Context;
 use crate::life::Phase;
 use crate::metrics::Limit;
@@ -59,7 +60,7 @@ pub(crate) async fn run<A: Answers>(
     let reach = |limit: Limit, answers: &A, from: SocketAddr| {
         let listener = answers.name();
         context.metrics.limit_reached(listener, limit);
-        if let Some(Line { left_out }) = context.lines.limit(listener, limit.name(), Instant::now()) {
+        if let Some(Line { left_out }) = context.lines.limit(listener, limit.name(), now()) {
             tracing::warn!(listener, client = %from, limit = limit.name(), left_out, "limit reached over plain HTTP");
         }
     };
