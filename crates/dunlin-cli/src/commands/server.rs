@@ -376,7 +376,7 @@ impl Server {
             endpoint.set_server(Some(Arc::new(config.with_profile_choice(true))));
             let incoming = endpoint.accept().await;
             let server = self.clone();
-            let from = interfaces::unmapped(incoming.peer_address());
+            let from = addresses::plain(incoming.peer_address());
             connections.add(async move { server.serve(Incoming::Udp(incoming), from).await });
         }
         endpoint.set_server(None);

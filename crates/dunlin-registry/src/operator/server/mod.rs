@@ -14,11 +14,11 @@ use dunlin_identity::Did;
 use dunlin_identity::method::dunlin::Operation;
 use dunlin_tokio::TlsAcceptor;
 use dunlin_tokio::http::{self, HttpRules};
-use dunlin_tokio::places::{ACCEPT_PAUSE, Places};
+use dunlin_tokio::places::{self, Places};
 use hyper::body::Incoming;
 use hyper::{Request, Response};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
@@ -243,16 +243,12 @@ async fn listen(
     let source = Arc::clone(&service);
     let mut ended = pin!(source.ended());
     let served = loop {
-        let accepted = tokio::select! {
+        let (tcp, from, place) = tokio::select! {
             () = &mut stop => break Ok(()),
             // The program's supervisor can start it again.
             () = &mut ended => break Err(io::Error::other(RegistryError::Closed)),
             accepted = accept(&socket, &places) => accepted,
             Some(_) = connections.join_next() => continue,
-        };
-        let Ok((tcp, from, place)) = accepted else {
-            tokio::time::sleep(ACCEPT_PAUSE).await;
-            continue;
         };
         // Closing is the answer that costs least.
         let Ok(of_host) = clients.settle(from, None, &of_clients) else { continue };
@@ -276,10 +272,11 @@ async fn listen(
 async fn accept(
     socket: &TcpListener,
     places: &Arc<Semaphore>,
-) -> io::Result<(TcpStream, IpAddr, OwnedSemaphorePermit)> {
-    let place = Arc::clone(places).acquire_owned().await.map_err(io::Error::other)?;
-    let (tcp, from) = socket.accept().await?;
-    Ok((tcp, from.ip().to_canonical(), place))
+) -> (TcpStream, IpAddr, Result<OwnedSemaphorePermit, AcquireError>) {
+    // The semaphore is never closed.
+    let place = Arc::clone(places).acquire_owned().await;
+    let (tcp, from) = places::accept(socket, |_| {}).await;
+    (tcp, from.ip(), place)
 }
 
 /// Serves a client until it is done, stays silent, or the server stops.

@@ -9,8 +9,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use dunlin_coap::coap_lite::{CoapRequest, CoapResponse, Packet};
 use dunlin_coap::{CoapServer, Peer};
 use dunlin_command::report::identity as identity_of;
-use dunlin_tokio::DtlsEndpoint;
-use dunlin_tokio::places::ACCEPT_PAUSE;
+use dunlin_tokio::{DtlsEndpoint, places};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::{Bytes, Incoming};
 use hyper::server::conn::http1;
@@ -84,10 +83,8 @@ impl Services {
 /// Serves each connection in a task of its own. The gateway reports connections that fail.
 async fn accept<F: Future<Output = ()> + Send + 'static>(listener: TcpListener, serve: fn(TcpStream) -> F) {
     loop {
-        match listener.accept().await {
-            Ok((tcp, _)) => drop(tokio::spawn(serve(tcp))),
-            Err(_) => tokio::time::sleep(ACCEPT_PAUSE).await,
-        }
+        let (tcp, _) = places::accept(&listener, |_| {}).await;
+        tokio::spawn(serve(tcp));
     }
 }
 
