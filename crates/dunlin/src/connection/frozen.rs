@@ -118,7 +118,7 @@ impl Connection<Datagram> {
     pub fn thaw_server(config: &Arc<ServerConfig>, bytes: &[u8], now: Now) -> Result<Self, Error> {
         let owner = Owner {
             side: Side::Server,
-            settings: &config.settings,
+            settings: &config.digests.trust,
             profile: &config.profile,
             datagram: &config.datagram,
             issuer: config.connection_ids.clone(),
@@ -273,7 +273,7 @@ impl Owner<'_> {
             // The frozen bytes do not contain the client's random. A new random value matches no ClientHello.
             random.fill(&mut connection.effects.client_random)?;
             connection.progress.exporter = Some(exporter);
-            connection.progress.key_update_after = self.profile.key_update_after;
+            connection.progress.key_update_after = self.profile.records.key_update_after;
             connection.progress.negotiated = Some(Box::new(negotiated));
             Ok(connection)
         })

@@ -147,7 +147,7 @@ impl<T: Transport> Connection<T> {
     ) -> Result<Self, Error> {
         let mut connection = Self::new(Side::Client, transport, now);
         connection.effects.key_log = config.profile.key_log.clone();
-        connection.progress.key_update_after = config.profile.key_update_after;
+        connection.progress.key_update_after = config.profile.records.key_update_after;
         let config = Arc::clone(config);
         connection.step(now, |cx| client::start::start(cx, config, server))?;
         Ok(connection)
@@ -188,7 +188,7 @@ impl<T: Transport> Connection<T> {
     /// The result of the latest complete handshake. `None` until this side has verified the peer's Finished.
     /// A renegotiation changes it only when it is complete.
     pub fn negotiated(&self) -> Option<&Negotiated> {
-        self.progress.negotiated.as_deref().filter(|_| self.progress.is_connected())
+        if self.progress.is_connected() { self.progress.negotiated.as_deref() } else { None }
     }
 
     /// The handshake messages so far, in order, with their sizes.
@@ -209,7 +209,7 @@ impl<T: Transport> Connection<T> {
     /// When to call [`Connection::handle_timeout`], on the monotonic clock. `None` if no timer runs. The
     /// deadline can change with every call. A connection over a stream has no timers.
     pub fn poll_timeout(&self) -> Option<Instant> {
-        self.transport.poll_timeout().filter(|_| self.error.is_none())
+        if self.error.is_none() { self.transport.poll_timeout() } else { None }
     }
 
     /// Handles the timers whose deadline has come. Then there may be more to transmit. A call before the
@@ -278,7 +278,7 @@ impl<T: Transport> Connection<T> {
     /// the latest handshake. `None` in TLS 1.3, where [`Self::export`] with the label of RFC 9266 replaces
     /// it.
     pub fn tls_unique(&self) -> Option<[u8; 12]> {
-        self.progress.first_finished.filter(|_| self.error.is_none())
+        if self.error.is_none() { self.progress.first_finished } else { None }
     }
 
     /// Whether this is a server that accepted early data and waits for the client's Finished.

@@ -134,7 +134,7 @@ impl Progress {
 
     /// During a renegotiation, the result of the previous handshake.
     pub(crate) fn previous(&self) -> Option<&Negotiated> {
-        self.negotiated.as_deref().filter(|_| self.renegotiating)
+        if self.renegotiating { self.negotiated.as_deref() } else { None }
     }
 }
 

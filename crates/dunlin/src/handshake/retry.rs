@@ -180,8 +180,8 @@ fn tag(
     });
     let key = config.profile.provider.sha256.hmac(key);
     // The address and the settings have fixed lengths.
-    let settings = config.settings.as_bytes();
-    let profile = config.profile_settings.as_bytes();
+    let settings = config.digests.trust.as_bytes();
+    let profile = config.digests.profile.as_bytes();
     truncated(&key.sign(&[&[kind], &ip, &port.to_be_bytes(), settings, profile, content]))
 }
 

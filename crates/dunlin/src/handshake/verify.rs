@@ -61,7 +61,7 @@ impl ExpectMessage for ExpectCertificate {
             HandshakeType::COMPRESSED_CERTIFICATE if self.profile.decompresses() => {
                 let compressed = message::CompressedCertificate::read(message.body())?;
                 cx.draft.peer_certificate_compression = Some(compressed.algorithm);
-                Cow::Owned(compression::decompress(&self.profile.decompressors, &compressed)?)
+                Cow::Owned(compression::decompress(&self.profile.certificates.decompressors, &compressed)?)
             }
             _ => Cow::Borrowed(message.expect(HandshakeType::CERTIFICATE)?),
         };
@@ -191,7 +191,7 @@ impl Subject {
             let details = id.chain.first().and_then(|leaf| read(leaf));
             id.details = details.and_then(|details| details.with_issuer_key(issuer_key)).map(Box::new);
         }
-        let public_key = Some(public_key).filter(|_| identity.public_key().is_none());
+        let public_key = if identity.public_key().is_none() { Some(public_key) } else { None };
         let is_kept = self.is_cacheable && validity.is_some();
         Ok(Box::new(Judged { public_key, identity, validity: holds, is_kept }))
     }

@@ -17,7 +17,7 @@ use dunlin_registry::server::{Limits, serve_watch};
 use dunlin_registry::watch::{FOLLOW_TIME, Source, Watch, WatchSettings};
 
 use super::serve::Listen;
-use super::{Place, failed};
+use super::{RegistryDirectory, failed};
 use crate::commands::program;
 use crate::did::key_of;
 use crate::registry::trust;
@@ -92,7 +92,7 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
 }
 
 fn init(args: &Init, out: &mut dyn Write) -> Result<(), Error> {
-    let place = Place::new(&args.out);
+    let place = RegistryDirectory::new(&args.out);
     let database = place.database();
     let key = place.watch_key();
     let public = place.watch_public();
@@ -121,7 +121,7 @@ fn init(args: &Init, out: &mut dyn Write) -> Result<(), Error> {
 
 fn run_watch(args: &Run) -> Result<(), Error> {
     stop::raise_file_limit();
-    let place = Place::new(&args.dir);
+    let place = RegistryDirectory::new(&args.dir);
     let acceptor = args.listen.acceptor(&place)?;
     let database = place.database();
     let trust = trust(&args.registry_key, &place.provider)?;

@@ -149,7 +149,7 @@ fn start<'a>(place: &Place<'a>, held: Held, keys: &Keys, plain: &Plain) -> Resul
         datagrams: Some(Datagrams {
             backend: plain.udp,
             clients: held.tls + held.dtls + OTHER_CLIENTS,
-            idle_time: SOCKET_TIME,
+            backend_time: SOCKET_TIME,
         }),
     };
     (0..number).map(|at| Server::start(place.ground, place.namespace, place.core, order(at))).collect()

@@ -113,7 +113,7 @@ pub(super) struct Datagrams {
     /// The clients of both listeners.
     pub(super) clients: usize,
     /// How long a client's socket to the backend stays open without traffic.
-    pub(super) idle_time: Duration,
+    pub(super) backend_time: Duration,
 }
 
 impl<'a> Server<'a> {
@@ -321,9 +321,9 @@ handshake_time = \"60s\""
             .to_owned(),
     };
     let streams = listener(address, "", order.backend);
-    let datagrams = order.datagrams.map(|Datagrams { backend, idle_time, .. }| {
+    let datagrams = order.datagrams.map(|Datagrams { backend, backend_time, .. }| {
         let next = SocketAddr::new(address.ip(), address.port() + 1);
-        let limits = format!("[listener.limits]\nidle_time = \"{}s\"\n", idle_time.as_secs());
+        let limits = format!("[listener.limits]\nbackend_time = \"{}s\"\n", backend_time.as_secs());
         listener(next, "transport = \"dtls\"\n", backend)
             .replace("[listener.clients]", &format!("{limits}\n[listener.clients]"))
     });

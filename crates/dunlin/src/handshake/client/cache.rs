@@ -147,7 +147,7 @@ impl Caching for ClientHandshakeCache {
         };
         let server = server.filter(is_usable).map(Box::new);
         // Only TLS 1.2 can abbreviate a CertificateRequest.
-        let request = certificate_request.filter(|_| server.is_some() && profile.tls12.is_some());
+        let request = if server.is_some() && profile.tls12.is_some() { certificate_request } else { None };
         let request = request.and_then(|message| CachedRequest::new(self.mode, profile, message));
         // Send no ticket to a server that must be verified in full: it would identify the client. With a PSK
         // the two sides derive no new ticket, so an observer would see the old one twice. Tickets of
@@ -234,8 +234,8 @@ impl Offered for CacheOffer {
                 None => return illegal(What::CacheTicketNotOffered),
             },
         };
-        let server = self.server.clone().filter(|_| certificate);
-        let request = self.request.clone().filter(|_| request);
+        let server = if certificate { self.server.clone() } else { None };
+        let request = if request { self.request.clone() } else { None };
         let form = if self.mode.has_cached_info() { Form::Fingerprint } else { Form::Empty };
         let has_tickets = answer.is_some();
         Ok(Some(Box::new(InUse {

@@ -42,7 +42,7 @@ pub(crate) fn start(
         Some(tls12) => (tls12.client_suites)(&config),
         None => Vec::new(),
     };
-    if profile.has_tls13() && profile.compatibility_mode && cx.protocol().has_compatibility_mode() {
+    if profile.has_tls13() && profile.records.compatibility_mode && cx.protocol().has_compatibility_mode() {
         session_id.resize(32, 0);
         random_source.fill(&mut session_id)?;
     }
@@ -66,7 +66,7 @@ pub(crate) fn start(
         return Err(Misuse::Config(why.into()).into());
     }
     let shares = key_share::shares(&config)?;
-    if let Some(content) = profile.max_sent_record {
+    if let Some(content) = profile.records.max_sent_record {
         cx.emitter.cap_sent_records(content.into());
     }
     cx.effects.client_random = random;
@@ -86,7 +86,7 @@ pub(crate) fn start(
     let resumes = has_psk || tls12_session.is_some();
     let cache = cache.and_then(|cache| cache.offer(cx, &config, &server, resumes));
     let cache = cache.map_or(Cache::None, Cache::Offered);
-    let issuer = config.connection_ids.as_ref().filter(|_| cx.emitter.peer_address().is_some());
+    let issuer = if cx.emitter.peer_address().is_some() { config.connection_ids.as_ref() } else { None };
     let connection_id = issuer.map(|ids| ids.issue()).transpose()?;
     cx.emitter.offer_connection_id(connection_id.as_ref().map_or(0, Vec::len));
     let terms = Terms { early, cache, connection_id, ..Terms::new(Arc::clone(&config), server) };

@@ -110,7 +110,7 @@ pub(in crate::handshake) fn server_hello(
     // RFC 5246 §7.4.1.3: an echoed session ID resumes a session. The ID of the compatibility mode names no
     // session, so the server must not echo it (RFC 8446 §D.4).
     let is_echo = !hello.session_id.is_empty() && hello.session_id == session_id;
-    let resumed = tls12_session.filter(|_| is_echo);
+    let resumed = if is_echo { tls12_session } else { None };
     if is_echo && resumed.as_ref().is_none_or(|s| s.session.cipher_suite != suite.id) {
         return Err(PeerMisbehaved::IllegalParameter(What::SessionIdOfNoSession).into());
     }
@@ -434,15 +434,16 @@ fn send_certificate(
         by_messages: false,
     };
     let signatures = profile.provider.signatures;
-    let choice = match select::select(signatures, &profile.credentials, &profile.reserved, &wanted) {
-        Ok(choice) => Some(choice),
-        Err(why) if handshake.terms.config.credential_required && !profile.credentials.is_empty() => {
-            return Err(select::nothing_to_show(why).into());
-        }
-        // RFC 5246 §7.4.6: without a suitable credential the client sends an empty Certificate, and the
-        // server decides.
-        Err(_) => None,
-    };
+    let choice =
+        match select::select(signatures, &profile.credentials, &profile.certificates.reserved, &wanted) {
+            Ok(choice) => Some(choice),
+            Err(why) if handshake.terms.config.credential_required && !profile.credentials.is_empty() => {
+                return Err(select::nothing_to_show(why).into());
+            }
+            // RFC 5246 §7.4.6: without a suitable credential the client sends an empty Certificate, and the
+            // server decides.
+            Err(_) => None,
+        };
     let credential = choice.and_then(|c| profile.credentials.get(c.index));
     let cached = match handshake.terms.cache.agreed_mut() {
         Some(agreed) => agreed.proves_by(choice.map(|choice| choice.index)),

@@ -40,7 +40,7 @@ pub(super) fn accept(cx: &mut Cx<'_>, terms: &mut Terms, answers: &Answers<'_>) 
 
 /// A server takes a port for a client that wants one. Without a free one, it does not answer.
 pub(super) fn answer(cx: &mut Cx<'_>, chosen: &Choices<'_>, w: &mut ExtensionsWriter) -> Result<(), Error> {
-    let scheme = chosen.config.datagram.port_scheme.filter(|_| chosen.previous.is_none());
+    let scheme = if chosen.previous.is_none() { chosen.config.datagram.port_scheme } else { None };
     let Some(scheme) = scheme.filter(|_| cx.emitter.peer_address().is_some()) else {
         cx.emitter.use_port(None);
         return Ok(());

@@ -37,7 +37,8 @@ fn take(cx: &mut Cx<'_>, terms: &mut Terms, extensions: &Extensions<'_>) -> Resu
 
 /// A server answers if it wants connection IDs itself, or wants to send the client's.
 pub(super) fn answer(cx: &mut Cx<'_>, chosen: &Choices<'_>, w: &mut ExtensionsWriter) -> Result<(), Error> {
-    let issuer = chosen.config.connection_ids.clone().filter(|_| cx.emitter.peer_address().is_some());
+    let issuer =
+        if cx.emitter.peer_address().is_some() { chosen.config.connection_ids.clone() } else { None };
     let (Some(issuer), Some(peers)) = (issuer, chosen.hello.extensions().get::<ConnectionId>()?) else {
         return Ok(());
     };

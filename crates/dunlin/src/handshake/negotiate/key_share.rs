@@ -126,7 +126,7 @@ pub(super) fn accept_retry(
         let config = &offer.terms.config;
         // RFC 8446 §4.2.8: the client must have offered the group for TLS 1.3, and must not have sent a share
         // of it.
-        let known = config.profile.group(group).filter(|_| is_used(config));
+        let known = if is_used(config) { config.profile.group(group) } else { None };
         let known = known.ok_or(PeerMisbehaved::NotOffered(What::Group))?;
         if offer.shares.iter().any(|s| s.offers(group)) {
             return Err(PeerMisbehaved::PointlessRetry.into());

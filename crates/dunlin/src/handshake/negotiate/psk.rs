@@ -180,7 +180,7 @@ pub(super) fn offer_modes(_: &Cx<'_>, offer: &Offer, hello: &mut HelloDraft) {
     let stood = terms.offered.contains(&ExtensionType::PSK_KEY_EXCHANGE_MODES);
     let uses_psks = !offer.psks.is_empty() || terms.config.sessions.is_some();
     if offer.offers_tls13() && uses_psks || stood {
-        hello.extensions.put(&PskKeyExchangeModes(terms.config.profile.psk_modes.clone()));
+        hello.extensions.put(&PskKeyExchangeModes(terms.config.profile.psk.modes.clone()));
     }
 }
 

@@ -80,7 +80,9 @@ fn resolved(profile: &ProfileSettings, typ: CertificateType) -> Vec<DidMethod> {
 }
 
 fn offer(_: &Cx<'_>, offer: &Offer, hello: &mut HelloDraft) {
-    if let Some(asks) = offer.terms.asks.ssi.as_ref().filter(|_| offer.offers_tls13()) {
+    if offer.offers_tls13()
+        && let Some(asks) = offer.terms.asks.ssi.as_ref()
+    {
         put(offer.terms.config.profile.ssi, asks.clone(), &mut hello.extensions);
     }
 }
@@ -92,6 +94,7 @@ fn put(ssi: SsiMessages, asks: SsiParameters, w: &mut ExtensionsWriter) {
 fn get(ssi: SsiMessages, extensions: &Extensions<'_>) -> Result<Option<SsiParameters>, Error> {
     match ssi {
         SsiMessages::Off => Ok(None),
+        #[cfg(feature = "links")]
         SsiMessages::Links => Ok(extensions.get::<LinksParameters>()?.map(|links| links.0)),
         SsiMessages::Beside | SsiMessages::Alone => extensions.get(),
     }

@@ -41,7 +41,8 @@ pub(super) fn select(
     }
     let config = &offer.terms.config;
     let selected = selection.psk.and_then(|index| offer.psks.get(index));
-    if config.profile.extern_psk_required && selected.is_none_or(|psk| psk.beside(config, true).is_none()) {
+    if config.profile.psk.extern_psk_required && selected.is_none_or(|psk| psk.beside(config, true).is_none())
+    {
         Err(PeerMisbehaved::MissingExtension(ExtensionType::TLS_CERT_WITH_EXTERN_PSK).into())
     } else {
         Ok(())
@@ -52,7 +53,9 @@ pub(super) fn select(
 /// the server knows. A server without this setting ignores the extension.
 pub(crate) fn accepts(config: &ServerConfig, hello: &ClientHello) -> Result<bool, Error> {
     let extensions = hello.extensions();
-    if !config.profile.tls_cert_with_extern_psk || !extensions.has(ExtensionType::TLS_CERT_WITH_EXTERN_PSK) {
+    if !config.profile.psk.tls_cert_with_extern_psk
+        || !extensions.has(ExtensionType::TLS_CERT_WITH_EXTERN_PSK)
+    {
         return Ok(false);
     }
     // RFC 8773 §4: these extensions accompany it. RFC 8446 §4.2.3: certificates require signature_algorithms.

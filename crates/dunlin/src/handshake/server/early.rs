@@ -56,7 +56,7 @@ pub(super) fn judge(cx: &Cx<'_>, choice: &Choice, skew: Option<i64>) -> Result<(
     }
     // Profiles of equal trust share sessions, but not early data, which has no forward secrecy and no other
     // proof.
-    if terms.profile != Some(choice.config.profile_settings.short()) {
+    if terms.profile != Some(choice.config.digests.profile.short()) {
         return Err(NoEarlyData::Profile);
     }
     // RFC 8446 §8.3: the first flight must be fresh.
@@ -74,7 +74,7 @@ fn usable(config: &ServerConfig, protocol: Protocol) -> Option<&EarlyDataServer>
         TicketKind::Stateless(keys) => keys.single_use().is_some(),
         TicketKind::Stateful(_) | TicketKind::Ask => true,
     };
-    config.early_data.as_ref().filter(|_| protocol.has_early_data() && possible)
+    if protocol.has_early_data() && possible { config.early_data.as_ref() } else { None }
 }
 
 /// Opens a ticket of keys with a register, whatever trust it is bound to.
@@ -88,7 +88,7 @@ pub(super) fn open_any(keys: &dyn SealTickets, now: Now, ticket: &[u8]) -> Optio
 pub(super) fn terms(cx: &Cx<'_>, config: &ServerConfig) -> Option<EarlyTerms> {
     let alpn = &cx.agreed().alpn;
     let server = usable(config, cx.protocol()).filter(|server| server.protocols.allow(alpn.as_ref()))?;
-    let profile = Some(config.profile_settings.short());
+    let profile = Some(config.digests.profile.short());
     Some(EarlyTerms { max_size: server.max_size, alpn: alpn.clone(), profile })
 }
 

@@ -75,7 +75,7 @@ impl First<'_> {
     /// cannot.
     fn second(&self, cx: &Cx<'_>, needed: &Arc<ServerConfig>) -> Option<ServerConfig> {
         let ranks = self.config.ranks?;
-        let is_other = needed.profile_settings != self.config.profile_settings;
+        let is_other = needed.digests.profile != self.config.digests.profile;
         // RFC 7627 §1: without the extended master secret, a renegotiation may have another peer than the
         // first handshake.
         let is_possible = self.secure && self.extended && cx.protocol().can_renegotiate();
@@ -86,7 +86,9 @@ impl First<'_> {
             return None;
         }
         let mut profile = ProfileSettings::clone(&needed.profile);
-        if let Some(own) = self.own.filter(|_| !needed.changes_certificate) {
+        if !needed.changes_certificate
+            && let Some(own) = self.own
+        {
             self.keep_credential(&mut profile, own)?;
         }
         let by = self.client.certificate_type();
@@ -114,10 +116,11 @@ impl First<'_> {
     fn keep_credential(&self, profile: &mut ProfileSettings, own: usize) -> Option<()> {
         let shown = &self.config.profile;
         profile.credentials = alloc::vec![shown.credentials.get(own)?.clone()];
-        profile.reserved.clear();
-        profile.compressed.clear();
-        let stapled = shown.stapled.iter().find(|(index, _)| *index == own);
-        profile.stapled = stapled.map(|(_, response)| (0, response.clone())).into_iter().collect();
+        profile.certificates.reserved.clear();
+        profile.certificates.compressed.clear();
+        let stapled = shown.certificates.stapled.iter().find(|(index, _)| *index == own);
+        profile.certificates.stapled =
+            stapled.map(|(_, response)| (0, response.clone())).into_iter().collect();
         Some(())
     }
 }

@@ -410,7 +410,7 @@ impl Finish {
                 lifetime_s: u32::try_from(config.tickets.lifetime.as_secs()).unwrap_or(u32::MAX),
                 age_add,
                 peer: peer.clone(),
-                settings: config.settings,
+                settings: config.digests.trust,
                 rank: config.profile.rank,
                 good_until_s,
                 server_name: server_name.clone(),
@@ -449,7 +449,7 @@ fn send_ticket(
         TicketKind::None => return Ok(()),
         TicketKind::Stateless(seal) => {
             let plain = session.to_ticket()?;
-            let seal = |plain: Zeroizing<Vec<u8>>| seal.seal(cx.now, config.settings.as_bytes(), &plain);
+            let seal = |plain: Zeroizing<Vec<u8>>| seal.seal(cx.now, config.digests.trust.as_bytes(), &plain);
             // If sealing fails, the client gets no ticket, but the connection continues.
             match plain.and_then(seal) {
                 Some(ticket) => ticket,

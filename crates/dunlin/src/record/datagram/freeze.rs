@@ -108,7 +108,7 @@ impl Datagram {
         }
         datagram.is_address_proven = true;
         datagram.complete = true;
-        datagram.has_acknowledged = true;
+        datagram.retransmit.has_acknowledged = true;
         Ok(datagram)
     }
 }

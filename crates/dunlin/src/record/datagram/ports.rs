@@ -187,18 +187,9 @@ impl Datagram {
             sender: self.sender.again()?,
             complete: false,
             timers: self.timers.clone(),
-            backoff: self.backoff.clone(),
-            partial_ack: None,
-            has_acknowledged: false,
-            gave_up: self.gave_up,
-            repeats: self.repeats,
-            losses: self.losses,
-            repeated_at: self.repeated_at,
+            retransmit: self.retransmit.again(),
             now: self.now,
             used_at: self.used_at,
-            resend_wanted: false,
-            repeat_wanted: false,
-            has_heard: false,
             is_address_proven: self.is_address_proven,
             received_bytes: self.received_bytes,
             settings: self.settings,
@@ -341,7 +332,7 @@ impl Datagram {
 
     /// The pause after the records about the port that this side has sent.
     fn pause(&self) -> Duration {
-        self.backoff.fresh().timeout_after(self.ports.attempts)
+        self.retransmit.backoff.fresh().timeout_after(self.ports.attempts)
     }
 
     /// Starts the time after which a client that has returned speaks to the port again, unless it hears from
@@ -391,12 +382,12 @@ impl Datagram {
         if path.local != port.local || !may_come || scheme.is_ipc() || has_arrived && left.is_none() {
             return Ok(());
         }
-        let left = left.or(Some(present.peer.port())).filter(|_| is_same_host);
+        let left = if is_same_host { left.or(Some(present.peer.port())) } else { None };
         self.ports.state = State::Own { port, scheme, has_arrived: true, left };
         self.timers.stop(Timer::MovePort);
         if is_same_host {
             // Longer than the pause after any of the client's first records.
-            let pause = self.backoff.fresh().timeout_after(CLIENT_ATTEMPTS);
+            let pause = self.retransmit.backoff.fresh().timeout_after(CLIENT_ATTEMPTS);
             self.timers.start(Timer::MovePort, self.now + pause);
         }
         if path != present {

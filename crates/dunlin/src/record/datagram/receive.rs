@@ -485,7 +485,7 @@ impl Receiver {
     /// Whether the keys of the previous epoch may expire. RFC 9147 §8: after a KeyUpdate, only once a record
     /// under the new keys has arrived, since the ACK of the KeyUpdate may be lost.
     fn may_expire_keys(&self) -> bool {
-        let newest = self.epochs.last().filter(|_| self.epochs.len() > 1);
+        let newest = if self.epochs.len() > 1 { self.epochs.last() } else { None };
         newest.is_some_and(|epoch| epoch.number <= HANDSHAKE_EPOCH + 1 || epoch.window.expected() > 0)
     }
 
