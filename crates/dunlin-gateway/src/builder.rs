@@ -16,6 +16,7 @@ use dunlin_store::psk::file::{Format, PskFile};
 use dunlin_store::psk::sqlite::{LiveSqlitePsks, SqlitePsks};
 use dunlin_store::psk::{PskError, ShortKeys};
 
+use crate::clock::now;
 use crate::config::{CredentialTrust, Fault, Faults, ListenerConfig};
 use crate::files::{self, open_to_others};
 use crate::learned::LearnedState;
@@ -134,7 +135,7 @@ impl ListenerConfig {
         let mut faults = vec![];
         let keys = psks(self, &Arc::new(dunlin_awslc::provider()), &mut faults, &mut vec![]);
         Faults::none_in(faults)?;
-        Ok(keys.and_then(|keys| keys.find(identity, dunlin_tokio::now())))
+        Ok(keys.and_then(|keys| keys.find(identity, now())))
     }
 }
 

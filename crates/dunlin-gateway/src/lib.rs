@@ -21,7 +21,7 @@
 //! 3    own credentials did_registry   | certificates, credentials and DIDs of both sides; registries
 //! 3    stores                         | the state that outlives a reload
 //! 2    context                        | the state that all connections share
-//! 2    memory shared_clients          | a policy's file, and the memory of its clients
+//! 2    memory shared_clients policy_file | the memory of a policy's clients; the policy's file
 //! 2    learned                        | knowledge from issuers, registries and peers
 //! 1    acme                           | orders of certificates, and answers to challenges
 //! 1    nodes                          | gateways with the same clients, which pass datagrams on
@@ -34,7 +34,7 @@
 //! 0    identity proxy_protocol        | how backends learn who the client is
 //! 0    https target                   | HTTPS for registries, did:web and ACME; targets of HTTP requests
 //! 0    life sockets throttle          | phases and tasks; a service manager's sockets; lines of the log
-//! 0    clock dashboard                | the time in seconds; a page that shows metrics and status
+//! 0    clock dashboard                | the clocks; a page that shows metrics and status
 //! ```
 //! <!-- end of layers -->
 #![forbid(unsafe_code)]
@@ -67,6 +67,7 @@ mod nodes;
 mod own;
 pub mod policy;
 mod policy_configs;
+mod policy_file;
 mod proxy;
 mod proxy_protocol;
 mod redirect;

@@ -2,7 +2,6 @@
 //! the configuration names.
 
 use std::sync::Arc;
-use std::time::SystemTime;
 
 use dunlin::auth::{SubjectName, X509Identity};
 use dunlin::crypto::{CryptoProvider, SigningKey};
@@ -12,6 +11,7 @@ use dunlin_pki::LoadedCredential;
 use dunlin_registry::stapler::Stapler;
 
 use crate::acme;
+use crate::clock::wall;
 use crate::config::{CertificateFiles, Fault, ListenerConfig, NamePattern, OwnFiles};
 use crate::files::{REPORT, open_to_others, unusable};
 use crate::stores::Stores;
@@ -131,7 +131,7 @@ pub(crate) fn certificate(
     let of_key = files.key.as_ref().unwrap_or(&files.chain);
     warnings.extend(open_to_others(&of_key.place, &of_key.value, "the key"));
     let key = files.key.as_ref().map(|key| key.value.as_path());
-    match LoadedCredential::load(&files.chain.value, key, side, SystemTime::now(), provider) {
+    match LoadedCredential::load(&files.chain.value, key, side, wall(), provider) {
         Ok(loaded) => {
             if let Some(refusal) = loaded.refusal.as_ref().filter(|_| files.acme.is_none()) {
                 let what = format!("{}: {refusal}", files.chain.value.display());

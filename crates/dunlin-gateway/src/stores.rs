@@ -21,8 +21,9 @@ use crate::config::{CacheConfig, Fault, FrozenConfig, ListenerConfig, SharedConf
 use crate::files::REPORT;
 use crate::frozen::FrozenPlace;
 use crate::learned::LearnedState;
-use crate::memory::{Memory, PolicyFile};
+use crate::memory::Memory;
 use crate::nodes::NodeKeys;
+use crate::policy_file::PolicyFile;
 use crate::shared_clients::SharedClients;
 
 /// The number of clients in a handshake cache in memory.

@@ -141,9 +141,6 @@ impl Args {
 /// The maximum length of a line to reverse, in bytes.
 const MAX_LINE: usize = 64 * 1024;
 
-/// The pause after a failure to accept, for example for lack of file descriptors.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-
 pub(crate) fn address(text: &str) -> Result<SocketAddr, String> {
     let loopback = |port| SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port);
     let port = text.parse().map(loopback);
@@ -379,7 +376,7 @@ impl Server {
             endpoint.set_server(Some(Arc::new(config.with_profile_choice(true))));
             let incoming = endpoint.accept().await;
             let server = self.clone();
-            let from = interfaces::unmapped(incoming.peer_address());
+            let from = addresses::plain(incoming.peer_address());
             connections.add(async move { server.serve(Incoming::Udp(incoming), from).await });
         }
         endpoint.set_server(None);

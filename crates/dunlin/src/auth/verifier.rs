@@ -318,7 +318,7 @@ impl Validity {
     /// limits than its chain.
     pub(crate) fn check(&self, now: Now) -> Result<(), AuthenticationFailure> {
         let out_of_date = |limit_s| OutOfDate { index: None, common_name: None, limit_s };
-        match now.unix_ms / 1000 {
+        match now.unix_s() {
             now_s if now_s < self.from_s => Err(AuthenticationFailure::NotValidYet(out_of_date(self.from_s))),
             now_s if now_s > self.until_s => Err(AuthenticationFailure::Expired(out_of_date(self.until_s))),
             _ => Ok(()),

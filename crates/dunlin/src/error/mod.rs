@@ -1,4 +1,4 @@
-//! One error type with a variant for each class, and a table that maps errors to alerts.
+//! One error type with a variant for each class, and a table of their alerts, labels and texts.
 //!
 //! The class tells whose fault it is. The peer broke the protocol ([`PeerMisbehaved`], [`Malformed`]), or did
 //! not prove its identity ([`AuthenticationFailure`]). Both sides share no parameters ([`PeerIncompatible`]).
@@ -14,11 +14,10 @@ use crate::wire::{
     ProtocolVersion,
 };
 
-mod alert;
-mod text;
+mod table;
 
 pub use crate::wire::{Malformed, Unit, What};
-pub use text::Code;
+pub use table::Code;
 
 /// Why a connection failed, or why the engine rejected a call.
 #[derive(Clone, Debug, PartialEq, Eq)]

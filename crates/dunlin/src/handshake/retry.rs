@@ -141,7 +141,7 @@ pub(crate) fn is_verified(
 }
 
 fn seconds(now: Now) -> u32 {
-    (now.unix_ms / 1000) as u32
+    now.unix_s() as u32
 }
 
 /// The time at which a server wrote a cookie. The cookie has the low 8 bits of it; `None` if the cookie is

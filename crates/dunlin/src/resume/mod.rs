@@ -109,7 +109,7 @@ impl Session {
     pub fn is_fresh(&self, now: Now) -> bool {
         let age = |since: u64| now.unix_ms.checked_sub(since).map(Duration::from_millis);
         // A ticket does not outlive the certificate behind it, or the verdict on that.
-        now.unix_ms / 1000 <= self.good_until_s
+        now.unix_s() <= self.good_until_s
             && age(self.issued_ms).is_some_and(|a| a < Duration::from_secs(self.lifetime_s.into()))
             && age(self.authenticated_ms).is_some_and(|a| a < MAX_LIFETIME)
     }

@@ -1,4 +1,4 @@
-//! The subjects of errors as codes. Their texts are in `error/text.rs`; a build can omit them.
+//! The subjects of errors as codes. Their texts are in `error/table.rs`; a build can omit them.
 
 use super::{ContentType, ExtensionType, HandshakeType};
 

@@ -138,7 +138,7 @@ fn run_replica(args: &Run) -> Result<(), Error> {
         application: args.application.clone().unwrap_or(default.application),
         rpc: args.rpc.clone().unwrap_or(default.rpc),
     };
-    let log = program::begin_log(LogConfig { level: LogLevel::Info, format: LogFormat::Text });
+    let log = program::begin_log(LogConfig { level: LogLevel::Info, format: LogFormat::Text })?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let served = runtime.block_on(async {
         let mut stop = Stop::new()?;

@@ -103,7 +103,7 @@ pub(super) fn run(args: &Serve) -> Result<(), Error> {
     let database = place.database();
     let limits = args.admit.limits()?;
     let registry = Registry::open(&database, &settings).map_err(|error| failed(&database, &error))?;
-    let log = program::begin_log(LogConfig { level: LogLevel::Info, format: LogFormat::Text });
+    let log = program::begin_log(LogConfig { level: LogLevel::Info, format: LogFormat::Text })?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let served = runtime.block_on(async {
         let mut stop = Stop::new()?;

@@ -152,7 +152,7 @@ fn run_watch(args: &Run) -> Result<(), Error> {
     let source = source.map_err(|error| Error::usage("--registry", error, "plain HTTP is never used"))?;
     let watch = Watch::open(&database, &settings, source).map_err(|error| failed(&database, &error))?;
     let watch = Arc::new(watch);
-    let log = program::begin_log(LogConfig { level: LogLevel::Info, format: LogFormat::Text });
+    let log = program::begin_log(LogConfig { level: LogLevel::Info, format: LogFormat::Text })?;
     // The registry asks about every checkpoint, and again while a long log is being verified.
     let limits = Limits { writes_per_minute: 600, write_burst: 600, ..Limits::default() };
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;

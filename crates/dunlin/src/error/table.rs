@@ -1,7 +1,8 @@
-//! The texts of all errors, in one table. A build for a small device omits them by disabling the feature
-//! `error-text`.
+//! All errors in one table: their alerts (RFC 8446 §6.2), labels and texts. A build for a small device omits
+//! the texts by disabling the feature `error-text`.
 //!
-//! A row has a number, the error, the numbers of its details, and the text. Numbers are stable: a new row
+//! A row has a number, the error, the numbers of its details, and the text. Rows of failures of the peer have
+//! the alert before the text, and the label if it is not the one of the class. Numbers are stable: a new row
 //! gets a new number, and the number of a removed row is never used again.
 
 use core::fmt;
@@ -13,7 +14,7 @@ use super::{
 use crate::crypto::{CryptoError, ProviderFault};
 #[cfg(feature = "error-text")]
 use crate::wire::CertificateType;
-use crate::wire::{Unit, What};
+use crate::wire::{AlertDescription as Alert, Unit, What};
 
 /// The short form of an error: a letter for its class, the number of its row, and the numbers of its details.
 /// `P14.2.43` is [`PeerMisbehaved`] number 14 (an illegal parameter), [`What`] number 2 (an extension),
@@ -37,6 +38,64 @@ impl Error {
     /// The code of this error, for logs and for builds without texts.
     pub const fn code(&self) -> Code<'_> {
         Code(self)
+    }
+
+    /// The alert that tells the peer of this error. `None` if this side must not send one, because the peer
+    /// has closed the connection. The driver, which alone sends alerts, also sends none for a misuse that
+    /// leaves the connection usable.
+    pub fn alert(&self) -> Option<Alert> {
+        use AuthenticationFailure::RejectedWith;
+        match self {
+            Self::Malformed(e) => Some(e.alert()),
+            // RFC 9846 §4.2.3.
+            Self::PeerMisbehaved(PeerMisbehaved::IllegalParameter(What::LegacyVersion)) => {
+                Some(Alert::PROTOCOL_VERSION)
+            }
+            Self::PeerMisbehaved(e) => Some(e.alert()),
+            Self::PeerIncompatible(e) => Some(e.alert()),
+            // RFC 8446 §6.1: the closure alerts are no errors; the peer would take them for an orderly end.
+            Self::Authentication(e @ RejectedWith(Alert::CLOSE_NOTIFY | Alert::USER_CANCELED, _)) => {
+                Some(e.alert())
+            }
+            Self::Authentication(RejectedWith(alert, _)) => Some(*alert),
+            Self::Authentication(e) => Some(e.alert()),
+            Self::AlertReceived(_) | Self::Truncated | Self::TimedOut => None,
+            Self::Misuse(_) | Self::Internal(_) => Some(Alert::INTERNAL_ERROR),
+        }
+    }
+
+    /// The label of this error in telemetry: a value of gRPC's `TlsTelemetryHandshakeResult` (proposal A118),
+    /// the same in all programs that have it.
+    pub const fn label(&self) -> &'static str {
+        match self {
+            Self::Malformed(e) => e.label(),
+            Self::PeerMisbehaved(e) => e.label(),
+            Self::PeerIncompatible(e) => e.label(),
+            Self::Authentication(e) => e.label(),
+            Self::AlertReceived(alert) => reported(*alert),
+            Self::Truncated => "PEER_CONNECTION_CLOSED",
+            Self::TimedOut => "HANDSHAKE_TIMEOUT",
+            Self::Misuse(_) | Self::Internal(_) => "UNKNOWN_FAILURE",
+        }
+    }
+}
+
+/// The label of the failure of this side that the peer's alert reports.
+const fn reported(alert: Alert) -> &'static str {
+    match alert {
+        Alert::UNEXPECTED_MESSAGE => "UNEXPECTED_MESSAGE",
+        Alert::BAD_RECORD_MAC | Alert::DECRYPT_ERROR => "DECRYPTION_FAILED",
+        Alert::HANDSHAKE_FAILURE | Alert::INSUFFICIENT_SECURITY => "CIPHER_SUITE_MISMATCH",
+        Alert::BAD_CERTIFICATE | Alert::UNSUPPORTED_CERTIFICATE | Alert::CERTIFICATE_UNKNOWN => {
+            "CERTIFICATE_VERIFICATION_FAILED"
+        }
+        Alert::CERTIFICATE_REVOKED => "CERTIFICATE_REVOKED",
+        Alert::CERTIFICATE_EXPIRED => "CERTIFICATE_EXPIRED",
+        Alert::UNKNOWN_CA => "CERTIFICATE_AUTHORITY_INVALID",
+        Alert::PROTOCOL_VERSION => "PROTOCOL_VERSION_UNSUPPORTED",
+        Alert::INAPPROPRIATE_FALLBACK => "INAPPROPRIATE_FALLBACK",
+        Alert::NO_APPLICATION_PROTOCOL => "NO_APPLICATION_PROTOCOL",
+        _ => "UNKNOWN_FAILURE",
     }
 }
 
@@ -107,6 +166,30 @@ macro_rules! texts {
     };
 }
 
+macro_rules! first {
+    ($first:ident $($other:ident)?) => {
+        stringify!($first)
+    };
+}
+
+/// Declares a class of failures of the peer: its letter, its label, and its rows with alerts.
+macro_rules! failures {
+    ($class:ident $letter:literal $common:ident { $($number:literal $pattern:pat $(, [$($about:expr),+])? => $alert:ident $(/ $label:ident)?, $text:literal $(($($arg:expr),+))?,)* }) => {
+        texts!($class $letter { $($number $pattern $(, [$($about),+])? => $text $(($($arg),+))?,)* });
+
+        #[allow(unused_variables, reason = "only the text uses the details")]
+        impl $class {
+            const fn alert(&self) -> Alert {
+                match self { $($pattern => Alert::$alert,)* }
+            }
+
+            const fn label(&self) -> &'static str {
+                match self { $($pattern => first!($($label)? $common),)* }
+            }
+        }
+    };
+}
+
 impl Numbered for Error {
     fn code(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -151,108 +234,145 @@ impl fmt::Display for Error {
     }
 }
 
-texts!(Malformed "M" {
-    1 Self::Truncated(what), [what] => "{what} ends too early",
-    2 Self::TrailingBytes(what), [what] => "bytes after the end of {what}",
-    3 Self::Length(what), [what] => "a length in {what} is not allowed",
-    4 Self::Value(what), [what] => "a value in {what} is not allowed",
-    5 Self::AboveLimit { what, max, unit }, [what, max] => "{what} has more than {max} {unit}",
+failures!(Malformed "M" UNKNOWN_FAILURE {
+    // RFC 8446 §4: messages of illegal length are decode errors.
+    1 Self::Truncated(what), [what] => DECODE_ERROR, "{what} ends too early",
+    2 Self::TrailingBytes(what), [what] => DECODE_ERROR, "bytes after the end of {what}",
+    3 Self::Length(what), [what] => DECODE_ERROR, "a length in {what} is not allowed",
+    4 Self::Value(what), [what] => DECODE_ERROR, "a value in {what} is not allowed",
+    // RFC 8446 §6.2: decode_error is for syntax errors, and the syntax is correct here. OpenSSL and BoringSSL also
+    // answer messages above their limits with illegal_parameter.
+    5 Self::AboveLimit { what, max, unit }, [what, max] => ILLEGAL_PARAMETER, "{what} has more than {max} {unit}",
 });
 
-texts!(PeerMisbehaved "P" {
-    1 Self::UnexpectedMessage { got, expected }, [got.0, expected] => "it sent {} instead of {expected}" (What::Message(*got)),
-    2 Self::UnexpectedRecord(what), [what] => "an unexpected record: {what}",
-    3 Self::RecordOverflow => "a record is larger than allowed",
-    4 Self::BadRecordMac => "a record does not decrypt",
-    5 Self::EmptyRecord => "an empty record",
-    6 Self::Flood(what), [what] => "too many {what}",
-    7 Self::NotAlignedAtKeyChange => "a message spans a change of keys",
-    8 Self::ExcessHandshakeData => "a message arrived before this side had answered",
-    9 Self::DuplicateExtension(t), [t.0] => "the extension {t} appears twice",
-    10 Self::MisplacedExtension(t), [t.0] => "the extension {t} is not allowed in this message",
-    11 Self::UnsolicitedExtension(t), [t.0] => "the extension {t} was not offered",
-    12 Self::MissingExtension(t), [t.0] => "the extension {t} is missing",
-    13 Self::PskNotLast => "pre_shared_key is not the last extension",
-    14 Self::IllegalParameter(what), [what] => "illegal {what}",
-    15 Self::Downgrade => "the version was downgraded below the newest common one",
-    16 Self::PointlessRetry => "a HelloRetryRequest that changes nothing",
-    17 Self::SecondRetry => "a second HelloRetryRequest",
-    18 Self::NotOffered(what), [what] => "the chosen {what} was not offered",
-    19 Self::BadFinished => "Finished does not verify",
-    20 Self::SessionUsedTwice => "another connection resumed the same session at the same time",
-    21 Self::BadBinder => "the PSK binder does not verify: the keys differ",
-    22 Self::BadSignature => "the signature over the handshake does not verify",
-    23 Self::BadKeyShare => "a key share is not valid",
-    24 Self::BadFieldShare => "a finite-field key share is out of range",
-    25 Self::AnonymousRequest => "an anonymous server requests a certificate",
-    26 Self::BadCompression => "a compressed certificate does not decompress to its length",
-    27 Self::TooMuchSkippedEarlyData => "too much early data after this side rejected it",
-    28 Self::TooMuchEarlyData => "more early data than the ticket allows",
-    29 Self::EarlyDataMismatch(what), [what] => "early data was accepted, but the {what} is not the session's",
-    30 Self::DidForCredential => "it sent a bare DID, but this side has asked for a verifiable credential",
-    31 Self::CredentialForDid => "it sent a verifiable credential, but this side has asked for a bare DID",
+failures!(PeerMisbehaved "P" UNKNOWN_FAILURE {
+    1 Self::UnexpectedMessage { got, expected }, [got.0, expected] => UNEXPECTED_MESSAGE / UNEXPECTED_MESSAGE,
+        "it sent {} instead of {expected}" (What::Message(*got)),
+    2 Self::UnexpectedRecord(what), [what] => UNEXPECTED_MESSAGE / UNEXPECTED_MESSAGE, "an unexpected record: {what}",
+    3 Self::RecordOverflow => RECORD_OVERFLOW, "a record is larger than allowed",
+    4 Self::BadRecordMac => BAD_RECORD_MAC / DECRYPTION_FAILED, "a record does not decrypt",
+    5 Self::EmptyRecord => UNEXPECTED_MESSAGE / UNEXPECTED_MESSAGE, "an empty record",
+    6 Self::Flood(what), [what] => UNEXPECTED_MESSAGE / UNEXPECTED_MESSAGE, "too many {what}",
+    7 Self::NotAlignedAtKeyChange => UNEXPECTED_MESSAGE / UNEXPECTED_MESSAGE, "a message spans a change of keys",
+    8 Self::ExcessHandshakeData => UNEXPECTED_MESSAGE / UNEXPECTED_MESSAGE,
+        "a message arrived before this side had answered",
+    9 Self::DuplicateExtension(t), [t.0] => ILLEGAL_PARAMETER, "the extension {t} appears twice",
+    10 Self::MisplacedExtension(t), [t.0] => ILLEGAL_PARAMETER, "the extension {t} is not allowed in this message",
+    11 Self::UnsolicitedExtension(t), [t.0] => UNSUPPORTED_EXTENSION, "the extension {t} was not offered",
+    12 Self::MissingExtension(t), [t.0] => MISSING_EXTENSION, "the extension {t} is missing",
+    13 Self::PskNotLast => ILLEGAL_PARAMETER, "pre_shared_key is not the last extension",
+    14 Self::IllegalParameter(what), [what] => ILLEGAL_PARAMETER, "illegal {what}",
+    15 Self::Downgrade => ILLEGAL_PARAMETER / INAPPROPRIATE_FALLBACK,
+        "the version was downgraded below the newest common one",
+    16 Self::PointlessRetry => ILLEGAL_PARAMETER, "a HelloRetryRequest that changes nothing",
+    17 Self::SecondRetry => UNEXPECTED_MESSAGE, "a second HelloRetryRequest",
+    18 Self::NotOffered(what), [what] => ILLEGAL_PARAMETER, "the chosen {what} was not offered",
+    19 Self::BadFinished => DECRYPT_ERROR / DECRYPTION_FAILED, "Finished does not verify",
+    20 Self::SessionUsedTwice => DECRYPT_ERROR, "another connection resumed the same session at the same time",
+    21 Self::BadBinder => DECRYPT_ERROR / DECRYPTION_FAILED, "the PSK binder does not verify: the keys differ",
+    22 Self::BadSignature => DECRYPT_ERROR / SIGNATURE_VERIFICATION_FAILED,
+        "the signature over the handshake does not verify",
+    23 Self::BadKeyShare => ILLEGAL_PARAMETER / KEY_EXCHANGE_FAILURE, "a key share is not valid",
+    // RFC 7919 §3, §4.
+    24 Self::BadFieldShare => HANDSHAKE_FAILURE / KEY_EXCHANGE_FAILURE, "a finite-field key share is out of range",
+    // RFC 5246 §7.4.4.
+    25 Self::AnonymousRequest => HANDSHAKE_FAILURE, "an anonymous server requests a certificate",
+    // RFC 8879 §4.
+    26 Self::BadCompression => BAD_CERTIFICATE / CERTIFICATE_MALFORMED,
+        "a compressed certificate does not decompress to its length",
+    27 Self::TooMuchSkippedEarlyData => UNEXPECTED_MESSAGE, "too much early data after this side rejected it",
+    28 Self::TooMuchEarlyData => UNEXPECTED_MESSAGE, "more early data than the ticket allows",
+    29 Self::EarlyDataMismatch(what), [what] => ILLEGAL_PARAMETER,
+        "early data was accepted, but the {what} is not the session's",
+    30 Self::DidForCredential => UNEXPECTED_MESSAGE,
+        "it sent a bare DID, but this side has asked for a verifiable credential",
+    31 Self::CredentialForDid => UNEXPECTED_MESSAGE,
+        "it sent a verifiable credential, but this side has asked for a bare DID",
 });
 
-texts!(PeerIncompatible "I" {
-    1 Self::Version(None) => "no common version",
-    2 Self::Version(Some(v)), [v.0] => "no common version, the peer has {v}",
-    3 Self::CipherSuite => "no common cipher suite",
-    4 Self::Field => "no common finite-field group",
-    5 Self::Group => "no common group",
-    6 Self::FiniteField(bits), [bits] => "the finite field of {bits} bits is not supported",
-    7 Self::SuiteAuthentication => "no common cipher suite for this side's kind of key",
-    8 Self::CurveOfKey(curve), [curve.0] => "it does not support {curve}, the curve of this side's key",
-    9 Self::SignatureScheme => "no common signature scheme",
-    10 Self::CertificateType { ours, theirs } => "no common certificate type: {} here, {} there" (Or(ours), Or(theirs)),
-    11 Self::ApplicationProtocol => "no common application protocol",
-    12 Self::NoCredential(why), [why] => "no suitable credential: {why}",
-    13 Self::NoPsk => "no common pre-shared key, and no other way to authenticate",
-    14 Self::NoPskForHint => "the client chose no pre-shared key for this server",
-    15 Self::PskMode => "no common PSK key exchange mode",
-    16 Self::PskHash => "no common cipher suite with the hash of the pre-shared key",
-    17 Self::ExtendedMasterSecret => "it does not support extended master secret",
-    18 Self::SecureRenegotiation => "it does not support secure renegotiation",
-    19 Self::Fallback => "it fell back to TLS 1.2 unnecessarily",
-    20 Self::ServerName => "no service has the requested name",
-    21 Self::Refused => "this client was refused by policy",
-    22 Self::Rank => "this client needs a stronger profile than the one that served it",
-    23 Self::DataBeforeRenegotiation => "it sent data before the renegotiation to the stronger profile that it needs",
-    24 Self::NoServerName => "it requested no server name, and no service is there without one",
+failures!(PeerIncompatible "I" UNKNOWN_FAILURE {
+    1 Self::Version(None) => PROTOCOL_VERSION / PROTOCOL_VERSION_UNSUPPORTED, "no common version",
+    2 Self::Version(Some(v)), [v.0] => PROTOCOL_VERSION / PROTOCOL_VERSION_UNSUPPORTED,
+        "no common version, the peer has {v}",
+    3 Self::CipherSuite => HANDSHAKE_FAILURE / CIPHER_SUITE_MISMATCH, "no common cipher suite",
+    // RFC 7919 §4.
+    4 Self::Field => INSUFFICIENT_SECURITY / KEY_EXCHANGE_FAILURE, "no common finite-field group",
+    5 Self::Group => HANDSHAKE_FAILURE / KEY_EXCHANGE_FAILURE, "no common group",
+    6 Self::FiniteField(bits), [bits] => HANDSHAKE_FAILURE / KEY_EXCHANGE_FAILURE,
+        "the finite field of {bits} bits is not supported",
+    7 Self::SuiteAuthentication => HANDSHAKE_FAILURE / CIPHER_SUITE_MISMATCH,
+        "no common cipher suite for this side's kind of key",
+    8 Self::CurveOfKey(curve), [curve.0] => HANDSHAKE_FAILURE / KEY_EXCHANGE_FAILURE,
+        "it does not support {curve}, the curve of this side's key",
+    9 Self::SignatureScheme => HANDSHAKE_FAILURE, "no common signature scheme",
+    // RFC 7250 §4.2: the server sends this alert if the client supports none of its certificate types.
+    10 Self::CertificateType { ours, theirs } => UNSUPPORTED_CERTIFICATE,
+        "no common certificate type: {} here, {} there" (Or(ours), Or(theirs)),
+    11 Self::ApplicationProtocol => NO_APPLICATION_PROTOCOL / NO_APPLICATION_PROTOCOL, "no common application protocol",
+    12 Self::NoCredential(why), [why] => HANDSHAKE_FAILURE, "no suitable credential: {why}",
+    // RFC 8446 §6.2 lets a server answer decrypt_error: an unknown identity must look like a wrong key.
+    13 Self::NoPsk => DECRYPT_ERROR, "no common pre-shared key, and no other way to authenticate",
+    // The client lacks a key. decrypt_error would accuse the server, which has not proved anything yet.
+    14 Self::NoPskForHint => HANDSHAKE_FAILURE, "the client chose no pre-shared key for this server",
+    15 Self::PskMode => HANDSHAKE_FAILURE / KEY_EXCHANGE_FAILURE, "no common PSK key exchange mode",
+    16 Self::PskHash => DECRYPT_ERROR / CIPHER_SUITE_MISMATCH, "no common cipher suite with the hash of the pre-shared key",
+    17 Self::ExtendedMasterSecret => HANDSHAKE_FAILURE, "it does not support extended master secret",
+    18 Self::SecureRenegotiation => HANDSHAKE_FAILURE, "it does not support secure renegotiation",
+    19 Self::Fallback => INAPPROPRIATE_FALLBACK / INAPPROPRIATE_FALLBACK, "it fell back to TLS 1.2 unnecessarily",
+    20 Self::ServerName => UNRECOGNIZED_NAME, "no service has the requested name",
+    21 Self::Refused => ACCESS_DENIED, "this client was refused by policy",
+    22 Self::Rank => ACCESS_DENIED, "this client needs a stronger profile than the one that served it",
+    23 Self::DataBeforeRenegotiation => ACCESS_DENIED,
+        "it sent data before the renegotiation to the stronger profile that it needs",
+    // RFC 8446 §9.2.
+    24 Self::NoServerName => MISSING_EXTENSION, "it requested no server name, and no service is there without one",
 });
 
-texts!(AuthenticationFailure "A" {
-    1 Self::NoCertificate => "it sent no certificate",
-    2 Self::BadRawKey => "its raw public key is malformed",
-    3 Self::BadEncoding => "its certificate is damaged",
-    4 Self::NotValidYet(certificate), [certificate] => "{certificate} is not valid yet",
-    5 Self::Expired(certificate), [certificate] => "{certificate} has expired",
-    6 Self::UnknownIssuer => "its chain leads to no trusted CA",
-    7 Self::BadChainSignature => "a signature in its chain does not verify",
-    8 Self::NameMismatch { wanted, .. } => "its certificate is not for {wanted}",
-    9 Self::CaAsEndEntity => "its certificate is a CA certificate and cannot serve as a leaf",
-    10 Self::WrongPurpose => "its certificate may not be used for this role",
-    11 Self::ConstraintViolated => "its chain breaks a constraint of its issuers",
-    12 Self::Revoked => "its certificate is revoked",
-    13 Self::UnknownRevocationStatus => "there is no CRL of an issuer of its chain that covers the certificate",
-    14 Self::OverdueRevocationList => "the CRL of an issuer of its chain is overdue",
-    15 Self::BadRevocationList => "the CRL of an issuer of its chain has a wrong signature",
-    16 Self::UnsupportedAlgorithm(algorithm) => "its chain has a signature that is not supported: {}" (Algorithm(algorithm)),
-    17 Self::UnknownRawKey => "its raw public key is not among the trusted ones",
-    18 Self::UnsupportedType(t), [t.0] => "it sent a certificate of the type {t}, which is not trusted",
-    19 Self::WrongKeyUsage => "its certificate's key may not sign",
-    20 Self::Rejected(why) => "{why}",
-    21 Self::RejectedWith(_, why) => "{why}",
-    22 Self::ChainTooLong => "its chain has more authorities than allowed",
-    23 Self::KeyTooShort(key), [key] => "{key}",
-    24 Self::TooManyCertificates => "its chain needs more than 12 certificates, or more than 2 with one subject and key identifier",
-    25 Self::TooManyVerifications => "its chain needs more than 8 signature verifications",
-    26 Self::FutureRevocationList => "the CRL of an issuer of its chain is not valid yet",
-    27 Self::NotRevocationListIssuer => "an issuer of its chain may not sign CRLs",
-    28 Self::UnsupportedExtension => "a certificate of its chain has a critical extension that is not supported",
-    29 Self::UnsupportedVersion => "a certificate of its chain is not of X.509 version 3",
-    30 Self::UnsupportedKey => "the type or size of its certificate's key is not supported",
-    31 Self::RevokedAuthority(Some(name)) => "the certificate of {name}, an authority of its chain, is revoked",
-    32 Self::RevokedAuthority(None) => "the certificate of an authority of its chain is revoked",
+failures!(AuthenticationFailure "A" CERTIFICATE_VERIFICATION_FAILED {
+    1 Self::NoCertificate => CERTIFICATE_REQUIRED, "it sent no certificate",
+    // A raw key is not a certificate but a structure of RFC 7250 §3, so bad_certificate does not fit.
+    2 Self::BadRawKey => DECODE_ERROR / CERTIFICATE_MALFORMED, "its raw public key is malformed",
+    3 Self::BadEncoding => BAD_CERTIFICATE / CERTIFICATE_MALFORMED, "its certificate is damaged",
+    4 Self::NotValidYet(certificate), [certificate] => CERTIFICATE_EXPIRED / CERTIFICATE_NOT_YET_VALID,
+        "{certificate} is not valid yet",
+    5 Self::Expired(certificate), [certificate] => CERTIFICATE_EXPIRED / CERTIFICATE_EXPIRED, "{certificate} has expired",
+    6 Self::UnknownIssuer => UNKNOWN_CA / CERTIFICATE_AUTHORITY_INVALID, "its chain leads to no trusted CA",
+    7 Self::BadChainSignature => BAD_CERTIFICATE, "a signature in its chain does not verify",
+    8 Self::NameMismatch { wanted, .. } => BAD_CERTIFICATE / CERTIFICATE_HOSTNAME_MISMATCH,
+        "its certificate is not for {wanted}",
+    9 Self::CaAsEndEntity => CERTIFICATE_UNKNOWN, "its certificate is a CA certificate and cannot serve as a leaf",
+    10 Self::WrongPurpose => CERTIFICATE_UNKNOWN, "its certificate may not be used for this role",
+    11 Self::ConstraintViolated => CERTIFICATE_UNKNOWN, "its chain breaks a constraint of its issuers",
+    12 Self::Revoked => CERTIFICATE_REVOKED / CERTIFICATE_REVOKED, "its certificate is revoked",
+    13 Self::UnknownRevocationStatus => CERTIFICATE_UNKNOWN,
+        "there is no CRL of an issuer of its chain that covers the certificate",
+    14 Self::OverdueRevocationList => CERTIFICATE_UNKNOWN, "the CRL of an issuer of its chain is overdue",
+    15 Self::BadRevocationList => CERTIFICATE_UNKNOWN, "the CRL of an issuer of its chain has a wrong signature",
+    16 Self::UnsupportedAlgorithm(algorithm) => UNSUPPORTED_CERTIFICATE,
+        "its chain has a signature that is not supported: {}" (Algorithm(algorithm)),
+    17 Self::UnknownRawKey => UNKNOWN_CA, "its raw public key is not among the trusted ones",
+    18 Self::UnsupportedType(t), [t.0] => UNSUPPORTED_CERTIFICATE,
+        "it sent a certificate of the type {t}, which is not trusted",
+    19 Self::WrongKeyUsage => CERTIFICATE_UNKNOWN, "its certificate's key may not sign",
+    20 Self::Rejected(why) => CERTIFICATE_UNKNOWN, "{why}",
+    // Its own alert, but for those of RFC 8446 §6.1; see `Error::alert`.
+    21 Self::RejectedWith(_, why) => ACCESS_DENIED, "{why}",
+    // OpenSSL also sends unknown_ca for a chain that is too long.
+    22 Self::ChainTooLong => UNKNOWN_CA, "its chain has more authorities than allowed",
+    23 Self::KeyTooShort(key), [key] => BAD_CERTIFICATE, "{key}",
+    24 Self::TooManyCertificates => CERTIFICATE_UNKNOWN,
+        "its chain needs more than 12 certificates, or more than 2 with one subject and key identifier",
+    25 Self::TooManyVerifications => CERTIFICATE_UNKNOWN, "its chain needs more than 8 signature verifications",
+    26 Self::FutureRevocationList => CERTIFICATE_UNKNOWN, "the CRL of an issuer of its chain is not valid yet",
+    27 Self::NotRevocationListIssuer => CERTIFICATE_UNKNOWN, "an issuer of its chain may not sign CRLs",
+    28 Self::UnsupportedExtension => UNSUPPORTED_CERTIFICATE,
+        "a certificate of its chain has a critical extension that is not supported",
+    29 Self::UnsupportedVersion => UNSUPPORTED_CERTIFICATE, "a certificate of its chain is not of X.509 version 3",
+    30 Self::UnsupportedKey => UNSUPPORTED_CERTIFICATE, "the type or size of its certificate's key is not supported",
+    31 Self::RevokedAuthority(Some(name)) => CERTIFICATE_REVOKED / CERTIFICATE_REVOKED,
+        "the certificate of {name}, an authority of its chain, is revoked",
+    32 Self::RevokedAuthority(None) => CERTIFICATE_REVOKED / CERTIFICATE_REVOKED,
+        "the certificate of an authority of its chain is revoked",
 });
 
 texts!(OutOfDate "D" {
