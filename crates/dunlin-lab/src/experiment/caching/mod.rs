@@ -45,8 +45,6 @@ const FIRST_PORT: u16 = 50_000;
 const QUESTION: &[u8] = b"hello wolfssl!";
 /// The server's answer.
 const ANSWER: &[u8] = b"I hear you fa shizzle!";
-/// The name in the server's certificate. It is checked, but not sent.
-const SERVER_NAME: &str = "localhost";
 /// The maximum number of repetitions if packets were retransmitted.
 const ATTEMPTS: u32 = 10;
 /// The MTU of IEEE 802.15.4.

@@ -7,8 +7,9 @@ use dunlin::wire::{NamedGroup, SignatureScheme};
 
 use super::super::datagrams::IP_AND_UDP;
 use super::super::foreign::{AS_SHIPPED, Foreign, Library, MemoryFile};
+use super::super::keys::Files;
 use super::MTU;
-use super::suites::{AllKeys, Case, Crypto};
+use super::suites::{AllKeys, Case, Crypto, End};
 use crate::Error;
 use crate::net::{Ground, Pair};
 
@@ -39,16 +40,9 @@ pub(super) struct OpenSsl(Foreign);
 /// The program for GnuTLS, over datagrams only.
 pub(super) struct GnuTls(Foreign);
 
-/// A certificate and its key in files.
-struct Files([MemoryFile; 2]);
-
-impl Files {
-    fn arguments(files: Option<&Self>) -> Vec<OsString> {
-        match files {
-            Some(Self(files)) => files.iter().map(|file| file.path().into()).collect(),
-            None => [NOTHING, NOTHING].map(OsString::from).into(),
-        }
-    }
+/// The paths of a certificate and its key, or nothing.
+fn paths(files: Option<&Files>) -> [OsString; 2] {
+    files.map_or_else(|| [NOTHING, NOTHING].map(OsString::from), Files::paths)
 }
 
 /// The files of a case.
@@ -100,13 +94,10 @@ fn who(case: &Case) -> &'static str {
 impl Prepared {
     fn new(case: &Case, keys: &AllKeys, words: Vec<String>) -> Result<Self, Error> {
         let keys = case.keys(keys);
-        let file = |content: &[u8]| MemoryFile::new(content);
-        let files = |end: &super::suites::End| {
-            Ok::<_, Error>(Files([file(&end.certificate)?, file(end.key.secret_der())?]))
-        };
+        let files = |end: &End| Files::new(&end.certificate, end.key.secret_der());
         Ok(Self {
             words: words.into_iter().map(OsString::from).collect(),
-            root: keys.map(|keys| file(&keys.root)).transpose()?,
+            root: keys.map(|keys| MemoryFile::new(&keys.root)).transpose()?,
             server: keys.map(|keys| files(&keys.server)).transpose()?,
             client: keys.map(|keys| files(&keys.client)).transpose()?,
         })
@@ -114,7 +105,7 @@ impl Prepared {
 
     fn arguments(&self, role: &str, own: Option<&Files>) -> Vec<OsString> {
         let root = self.root.as_ref().map_or_else(|| NOTHING.into(), |file| file.path().into());
-        [vec![role.into()], self.words.clone(), vec![root], Files::arguments(own)].concat()
+        [&[OsString::from(role)][..], &self.words, &[root], &paths(own)].concat()
     }
 
     /// Makes one connection.
@@ -212,7 +203,7 @@ impl OpenSsl {
         let prepared = Prepared::new(case, keys, openssl_words(case, crypto))?;
         let mut arguments = prepared.arguments("memory", prepared.server.as_ref());
         arguments.push(times.to_string().into());
-        arguments.extend(Files::arguments(prepared.client.as_ref()));
+        arguments.extend(paths(prepared.client.as_ref()));
         let mut child = program.command(arguments).spawn().map_err(|error| program.failed(error))?;
         let mut printed = String::new();
         let read = child.stdout.take().map_or(Ok(0), |mut out| out.read_to_string(&mut printed));

@@ -37,6 +37,7 @@ use talk::{Side, Talk};
 use super::foreign::{Foreign, Library};
 use super::{Experiment, Plan, Progress, Way};
 use crate::Error;
+use crate::error::failed;
 use crate::net::{Ground, Namespace, Pair};
 use crate::report::Row;
 
@@ -126,7 +127,7 @@ impl Experiment for Policy {
             pair: &ground.pair(MTU)?,
             ground: &ground,
             keys: &Keys::new()?,
-            files: &tempfile::tempdir().map_err(tls::failed)?,
+            files: &tempfile::tempdir().map_err(failed)?,
         };
         for namespace in [&place.pair.client, &place.pair.server] {
             namespace.set("tcp_rmem", RECEIVE_BUFFERS)?;
@@ -388,7 +389,7 @@ const fn suites(case: &Case) -> &'static str {
 
 /// A command that runs one side in another process, by `tool` if there is one.
 fn this_program(words: Vec<OsString>, tool: Option<(&str, &[OsString])>) -> Result<Command, Error> {
-    let program = std::env::current_exe().map_err(tls::failed)?;
+    let program = std::env::current_exe().map_err(failed)?;
     let mut command = match tool {
         Some((tool, options)) => {
             let mut command = Command::new(tool);
