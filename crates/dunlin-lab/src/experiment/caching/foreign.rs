@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use dunlin::Side;
 use dunlin_pki::{Identity, KeyPair, KeyType};
 
-use super::super::foreign::{AS_SHIPPED, Foreign, Library, MemoryFile};
+use super::super::foreign::{Foreign, Library, MemoryFile};
 use super::super::keys::{self, certificates_in, key_in, pem_file};
 use super::case::{Case, Credential, End, Handshake, Keys, Mode, Protocol};
 use super::{SMALLEST_MTU, Stack};
@@ -13,37 +13,20 @@ use crate::Error;
 use crate::error::failed;
 use crate::net::{Ground, Pair};
 
-/// The sources after the line that says how a library is configured.
-const OPENSSL: [&str; 3] =
-    [include_str!("../openssl.c"), include_str!("arguments.c"), include_str!("openssl.c")];
-const WOLFSSL: [&str; 2] = [include_str!("arguments.c"), include_str!("wolfssl.c")];
-const GNUTLS: [&str; 3] =
-    [include_str!("../gnutls.c"), include_str!("arguments.c"), include_str!("gnutls.c")];
+const PEER: &str = include_str!("peer.c");
+const OPENSSL: &[&str] = &[PEER, include_str!("openssl.c")];
+const WOLFSSL: &[&str] = &[PEER, include_str!("wolfssl.c")];
+const GNUTLS: &[&str] = &[PEER, include_str!("gnutls.c")];
 
 /// The compared libraries, each with its options for small hellos, and as it is shipped.
 pub(super) const LIBRARIES: [Library; 6] = [
-    openssl("openssl", &OPENSSL),
-    openssl(OPENSSL_AS_SHIPPED, &[AS_SHIPPED, OPENSSL[0], OPENSSL[1], OPENSSL[2]]),
-    wolfssl("wolfssl", &WOLFSSL),
-    wolfssl("wolfssl as shipped", &[AS_SHIPPED, WOLFSSL[0], WOLFSSL[1]]),
-    gnutls("gnutls", &GNUTLS),
-    gnutls("gnutls as shipped", &[AS_SHIPPED, GNUTLS[0], GNUTLS[1], GNUTLS[2]]),
+    Library::openssl(OPENSSL, false),
+    Library::openssl(OPENSSL, true),
+    Library::wolfssl(WOLFSSL, false),
+    Library::wolfssl(WOLFSSL, true),
+    Library::gnutls(GNUTLS, false),
+    Library::gnutls(GNUTLS, true),
 ];
-
-/// The stack whose full handshake the paper's percentages apply to.
-pub(super) const OPENSSL_AS_SHIPPED: &str = "openssl as shipped";
-
-const fn openssl(name: &'static str, source: &'static [&'static str]) -> Library {
-    Library { name, source, link: &["-lssl", "-lcrypto"], package: "libssl-dev" }
-}
-
-const fn wolfssl(name: &'static str, source: &'static [&'static str]) -> Library {
-    Library { name, source, link: &["-lwolfssl"], package: "libwolfssl-dev" }
-}
-
-const fn gnutls(name: &'static str, source: &'static [&'static str]) -> Library {
-    Library { name, source, link: &["-lgnutls"], package: "libgnutls28-dev" }
-}
 
 /// The trust anchor and the credential of one side, in files.
 pub(super) struct Files {

@@ -28,6 +28,7 @@ pub(super) use cost::inclusive;
 use dunlin_pki::KeyType;
 use foreign::Files;
 
+use super::foreign::OPENSSL_AS_SHIPPED;
 use super::{Experiment, Plan, Progress, Way};
 use crate::Error;
 use crate::capture::{Capture, Frame, save_pcap};
@@ -375,12 +376,8 @@ fn measure(
         let row = case.row(stack).with("connection", CONNECTIONS[*connection]);
         let row = row.with("way", plan.way.name()).with("mtu", mtu).figure("total_bytes", totals);
         let without = full.of(stack, case, mtu, *connection);
-        let row = case.with_paper(
-            row,
-            mtu,
-            *connection,
-            full.of(foreign::OPENSSL_AS_SHIPPED, case, mtu, *connection),
-        );
+        let openssl = full.of(OPENSSL_AS_SHIPPED, case, mtu, *connection);
+        let row = case.with_paper(row, mtu, *connection, openssl);
         let row = match without.filter(|_| case.mode != Mode::Vanilla) {
             Some(full) => case.with_saving(row, mtu, *connection, full, totals),
             None => row,

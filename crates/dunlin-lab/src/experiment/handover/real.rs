@@ -112,19 +112,8 @@ fn dunlin(place: &Place, case: &Case, keys: &Keys, messages: u32) -> Result<Figu
     })
 }
 
-const OPENSSL: Library = Library {
-    name: "openssl",
-    source: &[include_str!("../openssl.c"), include_str!("talk.c"), include_str!("openssl.c")],
-    link: &["-lssl", "-lcrypto", "-lpthread"],
-    package: "libssl-dev",
-};
-
-const MBEDTLS: Library = Library {
-    name: "mbedtls",
-    source: &[include_str!("talk.c"), include_str!("mbedtls.c")],
-    link: &["-lmbedtls", "-lmbedx509", "-lmbedcrypto", "-lm"],
-    package: "libmbedtls-dev",
-};
+const OPENSSL: Library = Library::openssl(&[include_str!("talk.c"), include_str!("openssl.c")], false);
+const MBEDTLS: Library = Library::mbedtls(&[include_str!("talk.c"), include_str!("mbedtls.c")]);
 
 /// Another library, with the schemes that its program has.
 pub(super) struct Rival {

@@ -6,30 +6,21 @@ use std::io::Read;
 use dunlin::wire::{NamedGroup, SignatureScheme};
 
 use super::super::datagrams::IP_AND_UDP;
-use super::super::foreign::{AS_SHIPPED, Foreign, Library, MemoryFile};
+use super::super::foreign::{Foreign, Library, MemoryFile};
 use super::super::keys::Files;
 use super::MTU;
 use super::suites::{AllKeys, Case, Crypto, End};
 use crate::Error;
 use crate::net::{Ground, Pair};
 
-const OPENSSL: [&str; 2] = [include_str!("../openssl.c"), include_str!("openssl.c")];
+const OPENSSL: &[&str] = &[include_str!("openssl.c")];
+const GNUTLS: &[&str] = &[include_str!("gnutls.c")];
 
 /// OpenSSL with its options for small hellos, and as it is shipped.
-pub(super) const OPENSSLS: [Library; 2] =
-    [openssl("openssl", &OPENSSL), openssl("openssl as shipped", &[AS_SHIPPED, OPENSSL[0], OPENSSL[1]])];
-
-const fn openssl(name: &'static str, source: &'static [&'static str]) -> Library {
-    Library { name, source, link: &["-lssl", "-lcrypto"], package: "libssl-dev" }
-}
+pub(super) const OPENSSLS: [Library; 2] = [Library::openssl(OPENSSL, false), Library::openssl(OPENSSL, true)];
 
 /// GnuTLS likewise. Its configurations differ only in [`gnutls_words`].
-pub(super) const GNUTLSES: [Library; 2] = [gnutls("gnutls"), gnutls("gnutls as shipped")];
-
-const fn gnutls(name: &'static str) -> Library {
-    let source = &[include_str!("../gnutls.c"), include_str!("gnutls.c")];
-    Library { name, source, link: &["-lgnutls"], package: "libgnutls28-dev" }
-}
+pub(super) const GNUTLSES: [Library; 2] = [Library::gnutls(GNUTLS, false), Library::gnutls(GNUTLS, true)];
 
 /// An empty argument of the program.
 const NOTHING: &str = "-";
@@ -56,7 +47,7 @@ struct Prepared {
 /// The arguments that describe a case to a program.
 fn openssl_words(case: &Case, crypto: &Crypto) -> Vec<String> {
     vec![
-        case.protocol().trim_start_matches("tls").to_owned(),
+        case.protocol().to_owned(),
         case.openssl.unwrap_or(NOTHING).to_owned(),
         group(case, crypto),
         // Without certificates the program still needs the name of a signature scheme.
@@ -104,7 +95,7 @@ impl Prepared {
     }
 
     fn arguments(&self, role: &str, own: Option<&Files>) -> Vec<OsString> {
-        let root = self.root.as_ref().map_or_else(|| NOTHING.into(), |file| file.path().into());
+        let root: OsString = self.root.as_ref().map_or_else(|| NOTHING.into(), |file| file.path().into());
         [&[OsString::from(role)][..], &self.words, &[root], &paths(own)].concat()
     }
 

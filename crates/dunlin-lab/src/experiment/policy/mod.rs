@@ -56,12 +56,7 @@ const RECEIVE_BUFFERS: &str = "4096 4194304 4194304";
 const WITHOUT_AES: [(&str, &str); 1] = [("OPENSSL_ia32cap", "~0x200000200000000")];
 
 /// OpenSSL's client.
-const UPLOADER: Library = Library {
-    name: "openssl",
-    source: &[include_str!("../openssl.c"), include_str!("upload.c")],
-    link: &["-lssl", "-lcrypto"],
-    package: "libssl-dev",
-};
+const UPLOADER: Library = Library::openssl(&[include_str!("upload.c")], false);
 
 /// The experiment `policy`.
 pub(super) struct Policy;
