@@ -7,6 +7,7 @@ mod gateway;
 mod handover;
 mod identity;
 mod key_exchange;
+mod keys;
 mod link;
 mod policy;
 mod watch;

@@ -4,19 +4,13 @@ use std::time::Duration;
 
 use dunlin::Side;
 use dunlin::cache::CacheMode;
-use dunlin_pki::{Authority, CaSpec, Identity, KeyPair, KeyType, LeafSpec, Subject, Validity};
-use pki_types::{CertificateDer, PrivateKeyDer};
+use dunlin_pki::{Form, Identity, KeyPair, KeyType};
+use pki_types::CertificateDer;
 
-use super::SERVER_NAME;
+use super::super::keys::{CHAIN_LENGTH, CLIENT_NAME, Issuer, SERVER_NAME};
 use crate::Error;
 use crate::report::Row;
 
-/// Root, intermediate and leaf; the root is not sent.
-const CHAIN_LENGTH: usize = 3;
-const ROOT: &str = "Dunlin root";
-const INTERMEDIATE: &str = "Dunlin intermediate";
-/// The validity of certificates, in days.
-const DAYS: u32 = 30;
 /// Longer than any connection, even with large keys on a busy machine.
 pub(super) const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -212,40 +206,22 @@ impl Mode {
 impl Keys {
     /// Makes new keys.
     pub(super) fn new(credential: Credential, chain_length: usize) -> Result<Self, Error> {
-        let made = || {
-            let validity = Validity::from_now_days(DAYS)?;
-            let server = LeafSpec::server([SERVER_NAME.parse()?, "127.0.0.1".parse()?], validity);
-            let client = LeafSpec::client(Subject::common_name("device-1")?, validity);
-            let end = |side, leaf| End::new(credential.key_type(side), chain_length, leaf);
-            let client = end(Side::Client, client)?;
-            let server = end(Side::Server, server)?;
-            Ok(Self { credential, chain_length, client, server })
-        };
-        made().map_err(|error: dunlin_pki::Error| Error::new("certificates", &error, error.advice()))
+        let [client, server] =
+            [Side::Client, Side::Server].map(|side| End::new(side, credential.key_type(side), chain_length));
+        Ok(Self { credential, chain_length, client: client?, server: server? })
     }
 }
 
 impl End {
     /// Makes a chain of this many certificates. A chain of one is a self-signed leaf.
-    fn new(key_type: KeyType, chain_length: usize, leaf: LeafSpec) -> Result<Self, dunlin_pki::Error> {
-        let ca =
-            |name: &str| Ok::<_, dunlin_pki::Error>(CaSpec::new(Subject::common_name(name)?, leaf.validity));
-        let root = Authority::root(&ca(ROOT)?, KeyPair::generate(key_type)?)?;
-        if chain_length == 1 {
-            let key = KeyPair::from_der(&PrivateKeyDer::Pkcs8(root.key().to_pkcs8()?.as_slice().into()))?;
-            let identity = root.issue(&LeafSpec { subject: Subject::common_name(ROOT)?, ..leaf }, key)?;
-            let root = identity.chain.first().cloned().ok_or(dunlin_pki::Error::missing("certificate"))?;
-            return Ok(Self { identity, root });
-        }
-        let mut issuer = None;
-        for number in 2..chain_length {
-            let above = issuer.as_ref().unwrap_or(&root);
-            // Two certificates of one name would be self-issued, which no peer sends.
-            let name = if number == 2 { INTERMEDIATE.to_owned() } else { format!("{INTERMEDIATE} {number}") };
-            issuer = Some(above.intermediate(&ca(&name)?, KeyPair::generate(key_type)?)?);
-        }
-        let identity = issuer.as_ref().unwrap_or(&root).issue(&leaf, KeyPair::generate(key_type)?)?;
-        Ok(Self { identity, root: root.certificate().clone() })
+    fn new(side: Side, key_type: KeyType, chain_length: usize) -> Result<Self, Error> {
+        let issuer = Issuer::new(Form::Full, key_type, chain_length)?;
+        let key = KeyPair::generate(key_type)?;
+        let identity = match side {
+            Side::Client => issuer.client(CLIENT_NAME, key)?,
+            Side::Server => issuer.server(&[SERVER_NAME, "127.0.0.1"], key)?,
+        };
+        Ok(Self { root: issuer.anchor_of(&identity), identity })
     }
 }
 

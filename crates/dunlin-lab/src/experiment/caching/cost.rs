@@ -14,11 +14,12 @@ use std::time::Duration;
 use dunlin::{ClientConfig, ServerAddress, ServerConfig, Side, TlsConnection};
 use nix::time::{ClockId, clock_gettime};
 
-use super::SERVER_NAME;
+use super::super::keys::SERVER_NAME;
 use super::case::{CONNECTIONS, Case, Handshake, Mode};
-use super::ends::{client, expect, failed, server};
+use super::ends::{client, expect, server};
 use super::valgrind;
 use crate::Error;
+use crate::error::failed;
 use crate::net::on_own_thread;
 use crate::report::Row;
 

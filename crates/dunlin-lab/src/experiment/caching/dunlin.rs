@@ -11,10 +11,12 @@ use dunlin::{ClientConfig, ServerAddress, ServerConfig, Side, TlsConnection};
 use nix::libc::MSG_MORE;
 use nix::sys::socket::{MsgFlags, send};
 
+use super::super::keys::SERVER_NAME;
 use super::case::{CONNECTIONS, Case, Handshake, PATIENCE};
-use super::ends::{client, expect, failed, server};
-use super::{ANSWER, QUESTION, SERVER_NAME, Stack, datagrams};
+use super::ends::{client, expect, server};
+use super::{ANSWER, QUESTION, Stack, datagrams};
 use crate::Error;
+use crate::error::failed;
 use crate::net::{Ground, Pair};
 
 /// More than the payload of the largest TCP segment.

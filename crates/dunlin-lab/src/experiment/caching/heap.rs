@@ -16,12 +16,13 @@ use dunlin::{ClientAuth, ClientConfig, Now, ServerAddress, ServerConfig, Side, T
 use dunlin_store::{MemoryClientCache, MemoryServerCache};
 
 use super::super::Progress;
-use super::SERVER_NAME;
+use super::super::keys::SERVER_NAME;
 use super::case::{CONNECTIONS, Case, Credential, Handshake, Keys, Mode, Protocol};
 use super::cost::Ends;
-use super::ends::{client, expect, failed, server};
+use super::ends::{client, expect, server};
 use super::valgrind;
 use crate::Error;
+use crate::error::failed;
 use crate::report::Row;
 
 /// A block larger than everything else: while a side holds it, the heap is at its peak.

@@ -28,6 +28,7 @@ pub(super) use cost::inclusive;
 use dunlin_pki::KeyType;
 use foreign::Files;
 
+use super::foreign::OPENSSL_AS_SHIPPED;
 use super::{Experiment, Plan, Progress, Way};
 use crate::Error;
 use crate::capture::{Capture, Frame, save_pcap};
@@ -45,8 +46,6 @@ const FIRST_PORT: u16 = 50_000;
 const QUESTION: &[u8] = b"hello wolfssl!";
 /// The server's answer.
 const ANSWER: &[u8] = b"I hear you fa shizzle!";
-/// The name in the server's certificate. It is checked, but not sent.
-const SERVER_NAME: &str = "localhost";
 /// The maximum number of repetitions if packets were retransmitted.
 const ATTEMPTS: u32 = 10;
 /// The MTU of IEEE 802.15.4.
@@ -377,12 +376,8 @@ fn measure(
         let row = case.row(stack).with("connection", CONNECTIONS[*connection]);
         let row = row.with("way", plan.way.name()).with("mtu", mtu).figure("total_bytes", totals);
         let without = full.of(stack, case, mtu, *connection);
-        let row = case.with_paper(
-            row,
-            mtu,
-            *connection,
-            full.of(foreign::OPENSSL_AS_SHIPPED, case, mtu, *connection),
-        );
+        let openssl = full.of(OPENSSL_AS_SHIPPED, case, mtu, *connection);
+        let row = case.with_paper(row, mtu, *connection, openssl);
         let row = match without.filter(|_| case.mode != Mode::Vanilla) {
             Some(full) => case.with_saving(row, mtu, *connection, full, totals),
             None => row,

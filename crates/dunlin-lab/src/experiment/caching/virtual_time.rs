@@ -6,11 +6,13 @@ use std::time::Duration;
 use ::dunlin::{ClientConfig, ServerAddress, ServerConfig, Side, TlsConnection};
 use dunlin_sim::{Application, Delay, Reply, TcpOptions, TcpPair, TlsPeer};
 
+use super::super::keys::SERVER_NAME;
 use super::case::{Case, Handshake};
-use super::ends::{client, expect, failed, server};
-use super::{ANSWER, DELAY, FIRST_PORT, Measured, PAUSE, QUESTION, SERVER_NAME, datagrams};
+use super::ends::{client, expect, server};
+use super::{ANSWER, DELAY, FIRST_PORT, Measured, PAUSE, QUESTION, datagrams};
 use crate::Error;
 use crate::capture::{Direction, Frame};
+use crate::error::failed;
 
 /// The addresses of both ends, which only select IPv4.
 const ETHERNET: [u8; 14] = [2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0];

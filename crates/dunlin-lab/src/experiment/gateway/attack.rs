@@ -15,8 +15,8 @@ use tokio::runtime::Builder;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, sleep_until};
 
+use super::super::keys::SERVER_NAME;
 use super::backend::SOURCE;
-use super::keys::SERVER_NAME;
 use super::load::{self, Target};
 use super::stage::{Stage, failed};
 use super::wire::Wire;

@@ -14,8 +14,8 @@ use tokio::sync::Barrier;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, sleep_until, timeout};
 
+use super::super::keys::SERVER_NAME;
 use super::backend::{ECHO, SINK, SOURCE, Sunk};
-use super::keys::SERVER_NAME;
 use super::servers::Server;
 use crate::Error;
 

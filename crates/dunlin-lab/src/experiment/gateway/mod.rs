@@ -20,12 +20,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dunlin::ClientConfig;
+use dunlin_pki::KeyType;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use tokio::runtime::Runtime;
 
 use self::core::Core;
 use backend::Sunk;
-use keys::{Credential, Keys};
+use keys::Keys;
 use load::{Direction, Target, percentile_ms};
 use servers::{Order, Server, Stack};
 
@@ -54,6 +55,8 @@ const TIME: Duration = Duration::from_secs(3);
 const QUICK_TIME: Duration = Duration::from_millis(500);
 /// The clients that stay in a quick run.
 const QUICK_HELD: Held = Held { minutes: 0.1, tls: 50, dtls: 600 };
+/// The types of the keys of both sides.
+const KEY_TYPES: [KeyType; 2] = [KeyType::P256, KeyType::Rsa2048];
 /// The percentiles, as shares.
 const PERCENTILES: [f64; 4] = [0.5, 0.9, 0.99, 0.999];
 
@@ -156,7 +159,7 @@ impl Part {
 
 /// A server and the clients that fit it.
 struct Contender<'a> {
-    credential: Credential,
+    key_type: KeyType,
     is_cached: bool,
     server: Server<'a>,
     /// Each with a cache of its own, if there is one.
@@ -166,7 +169,7 @@ struct Contender<'a> {
 impl Contender<'_> {
     /// Whether this part is measured with it: only new connections depend on the keys and the cache.
     fn has(&self, part: Part) -> bool {
-        part == Part::Connections || (self.credential == Credential::P256 && !self.is_cached)
+        part == Part::Connections || (self.key_type == KeyType::P256 && !self.is_cached)
     }
 
     fn target(&self) -> Target {
@@ -186,7 +189,7 @@ fn race(place: &Place<'_>, plan: &Plan, progress: &Progress) -> Result<Vec<Row>,
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(lacking)?;
     let sunk = Sunk::default();
     let backend = runtime.block_on(backend::start(sunk.clone(), None)).map_err(lacking)?;
-    let keys = Credential::ALL.map(Keys::new).into_iter().collect::<Result<Vec<_>, _>>()?;
+    let keys = KEY_TYPES.map(Keys::new).into_iter().collect::<Result<Vec<_>, _>>()?;
     let connecting = if plan.quick { QUICK_CONNECTING } else { CONNECTING };
     let mut contenders = Vec::new();
     for keys in &keys {
@@ -205,7 +208,7 @@ fn race(place: &Place<'_>, plan: &Plan, progress: &Progress) -> Result<Vec<Row>,
             };
             let clients =
                 (0..connecting).map(|number| keys.client(number, is_cached)).collect::<Result<_, _>>()?;
-            contenders.push(Contender { credential: keys.credential, is_cached, server, clients });
+            contenders.push(Contender { key_type: keys.key_type, is_cached, server, clients });
         }
     }
     let parts: Vec<_> =
@@ -319,7 +322,7 @@ fn row(contenders: &[Contender<'_>], seen: &Seen, (part, at): (Part, usize)) -> 
     let row = match part {
         Part::Connections => {
             let mode = if contender.is_cached { "cached" } else { "full" };
-            row.with("credential", contender.credential.name()).with("mode", mode)
+            row.with("credential", contender.key_type.name()).with("mode", mode)
         }
         Part::Concurrent | Part::Bulk(_) => row,
     };
@@ -330,7 +333,7 @@ fn row(contenders: &[Contender<'_>], seen: &Seen, (part, at): (Part, usize)) -> 
     let rivals: Vec<_> = contenders
         .iter()
         .enumerate()
-        .filter(|(_, rival)| rival.server.stack != Stack::Dunlin && rival.credential == contender.credential)
+        .filter(|(_, rival)| rival.server.stack != Stack::Dunlin && rival.key_type == contender.key_type)
         .map(|(at, _)| at)
         .collect();
     let names = seen.get(&(part, at)).and_then(|runs| runs.first()).into_iter().flatten();

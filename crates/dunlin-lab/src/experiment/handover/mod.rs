@@ -7,8 +7,8 @@
 
 mod case;
 mod client;
+mod configs;
 mod ground;
-mod keys;
 mod real;
 mod server;
 mod sockets;
@@ -21,11 +21,12 @@ use std::thread;
 use std::time::Duration;
 
 use case::{Case, Figures, HANDSHAKE, Path, Scheme, ServerKind, TALK, Talk};
+use configs::keys;
 use dunlin::PortScheme;
 use dunlin_sim::NatKind;
-use keys::Keys;
 use real::{Rival, Stack};
 
+use super::keys::Keys;
 use super::{Experiment, Plan, Progress, Way};
 use crate::Error;
 use crate::net::Ground;
@@ -111,7 +112,7 @@ impl Experiment for Handover {
             let why = "this build has no association ports, which it compares";
             return Err(Error::new("handover", why, "build dunlin with --features association-ports"));
         }
-        let keys = Keys::new()?;
+        let keys = keys()?;
         let seeds = (0..u64::from(plan.runs)).map(|run| plan.seed.wrapping_add(run)).collect::<Vec<_>>();
         rows.extend(match plan.way {
             Way::Real => on_sockets(&keys, &seeds, progress)?,
@@ -375,7 +376,7 @@ mod tests {
     }
 
     fn run(case: &Case) -> Figures {
-        let figures = virtual_time::run(case, &Keys::new().unwrap(), 1).unwrap();
+        let figures = virtual_time::run(case, &keys().unwrap(), 1).unwrap();
         assert_eq!((figures.acknowledged, figures.missing), (TALK.messages, 0), "{}", case.name());
         figures
     }
@@ -407,7 +408,7 @@ mod tests {
             for scheme in [Scheme::Ipc, Scheme::Tcs, Scheme::TcsMessage] {
                 let case = case(scheme, ServerKind::Listening, nat, Some(5));
                 if scheme == Scheme::Ipc && is_blocked {
-                    let figures = virtual_time::run(&case, &Keys::new().unwrap(), 1).unwrap();
+                    let figures = virtual_time::run(&case, &keys().unwrap(), 1).unwrap();
                     // Once its attempts have emptied the pool, it gets an ordinary association, which ends
                     // with the first change.
                     assert_eq!(figures.wall_clock, None, "{}", case.name());
@@ -487,7 +488,7 @@ mod tests {
     fn runs_are_reproducible() {
         let mut case = case(Scheme::Cid13, ServerKind::Listening, Some(NatKind::Symmetric), Some(650));
         case.path.loss_percent = 5;
-        let keys = Keys::new().unwrap();
+        let keys = keys().unwrap();
         let times = |seed| {
             let run = virtual_time::run(&case, &keys, seed).unwrap();
             (run.wall_clock, run.resent, run.packets)

@@ -13,7 +13,6 @@ mod paper;
 mod people;
 mod resolver;
 
-use std::fmt::Display;
 use std::sync::{Arc, Mutex};
 
 use case::{Case, Resolver, cases, network_cases};
@@ -25,12 +24,14 @@ use fastrand::Rng;
 use handshake::{Handshake, Side, handshake};
 use kind::Kind;
 use node::{LookUpBytes, Node};
-use people::{Holder, Judge, People, schemes};
+use people::{Holder, Judge, People};
 use resolver::{LookUps, LookedUp, Staples};
 
+use super::keys::schemes;
 use super::watch::{self, WatchedVerifier};
 use super::{Experiment, Plan, Progress, Way};
 use crate::Error;
+use crate::error::failed;
 use crate::link::in_real_time;
 use crate::net::Ground;
 use crate::report::{Row, median_of};
@@ -462,8 +463,4 @@ fn difference_rows(cases: &[Measured]) -> Vec<Row> {
         }
     }
     rows
-}
-
-fn failed(why: impl Display) -> Error {
-    Error::new("handshake", why, "run it again; if it stays, this is a fault in dunlin")
 }

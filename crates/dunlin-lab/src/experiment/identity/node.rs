@@ -7,18 +7,16 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use dunlin::auth::X509Trust;
 use dunlin::crypto::{CryptoProvider, HmacKey};
 use dunlin::resume::Tickets;
-use dunlin::wire::SignatureScheme;
 use dunlin::{
-    ClientConfig, Credential, EarlyDataOutcome, EarlyDataProtocols, Profile, ProfileBuilder, ServerAddress,
-    ServerConfig, Side, TlsConnection, Trust,
+    ClientConfig, EarlyDataOutcome, EarlyDataProtocols, Profile, ProfileBuilder, ServerAddress, ServerConfig,
+    Side, TlsConnection,
 };
 use dunlin_identity::method::dunlin::Operation;
 use dunlin_identity::transparency::{RegistryTrust, Staple};
 use dunlin_identity::{Did, DidDocument};
-use dunlin_pki::{Form, KeyPair, KeyType, Tree, TreeSpec};
+use dunlin_pki::{Form, KeyPair, KeyType};
 use dunlin_registry::server::{Limits, serve};
 use dunlin_registry::{Registry, Settings};
 use dunlin_store::{MemoryClientSessions, MemoryServerSessions};
@@ -27,10 +25,11 @@ use subtle::ConstantTimeEq;
 use tempfile::TempDir;
 use tokio::sync::oneshot;
 
+use super::super::keys::{self, CHAIN_LENGTH, Issuer, SERVER_NAME, credential, schemes};
 use super::case::Asking;
-use super::failed;
-use super::people::{People, REGISTRY, SERVER_NAME, seconds};
+use super::people::{People, REGISTRY, seconds};
 use crate::Error;
+use crate::error::failed;
 use crate::link::{Line, Link, in_real_time};
 use crate::net::{End, Ground, Namespace};
 
@@ -45,7 +44,8 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const PAUSE: Duration = Duration::from_millis(100);
 /// The length of two records, and of more than any answer.
 const BUFFER: usize = 1 << 15;
-const VALIDITY_DAYS: u32 = 30;
+/// The type of the node's key.
+const KEY_TYPE: KeyType = KeyType::P256;
 const NONCE: usize = 16;
 const MAC: usize = 32;
 /// The key that the asking side shares with the node.
@@ -109,19 +109,16 @@ impl Node {
         let line = Line { delay: Duration::from_millis(delay_ms.into()), ..Line::default() };
         let link = Link::start(ends, &line, seed)?;
         // The paper's node has an ECDSA certificate.
-        let mut spec = TreeSpec::new(KeyType::P256, VALIDITY_DAYS).map_err(failed)?;
-        spec.form = Form::Lean;
-        let tree = Tree::generate(&spec).map_err(failed)?;
-        let key = tree.server.key.signing_key(&provider).map_err(failed)?;
-        let credential = Credential::x509(tree.server.chain.clone(), key);
-        let own = profile(&provider)?.credentials(vec![credential]).build().map_err(failed)?;
+        let issuer = Issuer::new(Form::Lean, KEY_TYPE, CHAIN_LENGTH)?;
+        let own = issuer.server(&[SERVER_NAME, "127.0.0.1"], KeyPair::generate(KEY_TYPE)?)?;
+        let own = profile(&provider)?.credentials(vec![credential(&provider, &own)?]);
+        let own = own.build().map_err(failed)?;
         let plain = ServerConfig::new(own).map_err(failed)?;
         let tickets = Tickets::stateful(Arc::new(MemoryServerSessions::new(CONNECTIONS)));
         let resumable = plain.clone().with_tickets(tickets);
         let resumable = resumable.with_early_data(EarlyDataProtocols::unnamed(), EARLY);
         let resumable = Arc::new(resumable.map_err(failed)?);
-        let anchors = X509Trust::anchors([tree.root.certificate().clone()]).map_err(failed)?;
-        let trusting = profile(&provider)?.trust(Trust { x509: Some(anchors), raw_key: None });
+        let trusting = profile(&provider)?.trust(keys::trust([issuer.root])?);
         let full = ClientConfig::new(trusting.build().map_err(failed)?).with_server_name_sent(false);
         let resuming = [(); 2].map(|()| {
             let resuming = full.clone().with_sessions(Arc::new(MemoryClientSessions::new(1, 1)));
@@ -276,7 +273,7 @@ impl Drop for Node {
 
 /// A registry in this directory, with the DIDs of all holders.
 fn registry(directory: &TempDir, provider: &Arc<CryptoProvider>, people: &People) -> Result<Registry, Error> {
-    let key = KeyPair::generate(KeyType::Ed25519).map_err(failed)?.signing_key(provider).map_err(failed)?;
+    let key = KeyPair::generate(KeyType::Ed25519)?.signing_key(provider)?;
     let path = directory.path().join("registry");
     let settings = Settings::new(provider.clone(), REGISTRY, key);
     Registry::create(&path, &settings).map_err(failed)?;
@@ -296,7 +293,7 @@ fn profile(provider: &Arc<CryptoProvider>) -> Result<ProfileBuilder, Error> {
         .compatibility_mode(false)
         .cipher_suites(vec![&dunlin_awslc::TLS13_AES_256_GCM_SHA384])
         .groups(vec![group])
-        .signature_schemes(vec![SignatureScheme::ECDSA_SECP256R1_SHA256]))
+        .signature_schemes(schemes(KEY_TYPE)))
 }
 
 /// Serves the registry as its program does.

@@ -1,7 +1,6 @@
 //! The bytes of a handshake on real sockets, from captures: every TLS byte, and every byte on the link that
 //! carried it.
 
-use std::fmt::Display;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
 use std::sync::Arc;
@@ -11,12 +10,12 @@ use std::time::{Duration, Instant};
 use dunlin::{ClientConfig, DtlsConnection, ServerConfig, TlsConnection};
 
 use super::super::datagrams::{Sockets, is_undisturbed};
-use super::failed;
 use super::foreign::{GnuTls, OpenSsl};
 use super::suites::{AllKeys, Case, Crypto, server_address};
 use crate::Error;
 use crate::capture::{Capture, Frame};
 use crate::count::{Connection, connections};
+use crate::error::{failed, socket_failed};
 use crate::link::in_real_time;
 use crate::net::{Ground, Namespace, Pair};
 
@@ -107,13 +106,13 @@ impl Place<'_> {
         client: &Arc<ClientConfig>,
         server: &Arc<ServerConfig>,
     ) -> Result<Duration, Error> {
-        let listener = self.server.run(|| TcpListener::bind((self.address, 0)))?.map_err(socket)?;
-        let address = listener.local_addr().map_err(socket)?;
+        let listener = self.server.run(|| TcpListener::bind((self.address, 0)))?.map_err(socket_failed)?;
+        let address = listener.local_addr().map_err(socket_failed)?;
         let (accepted, is_accepted) = std::sync::mpsc::channel();
         thread::scope(|scope| {
             let serving = scope.spawn(move || {
                 in_real_time();
-                let (tcp, _) = listener.accept().map_err(socket)?;
+                let (tcp, _) = listener.accept().map_err(socket_failed)?;
                 // A client that ended early has failed and gives the reason.
                 let _ = accepted.send(());
                 let connection = TlsConnection::server(server, dunlin_tokio::now());
@@ -124,9 +123,9 @@ impl Place<'_> {
             });
             let connecting = self.client.run(move || {
                 in_real_time();
-                let tcp = TcpStream::connect(address).map_err(socket)?;
+                let tcp = TcpStream::connect(address).map_err(socket_failed)?;
                 // After TCP's handshake no packet remains that could delay the TLS handshake.
-                is_accepted.recv().map_err(socket)?;
+                is_accepted.recv().map_err(socket_failed)?;
                 let start = Instant::now();
                 let connection =
                     TlsConnection::client(client, server_address()?, dunlin_tokio::now()).map_err(failed)?;
@@ -156,7 +155,7 @@ struct End {
 
 impl End {
     fn new(tcp: TcpStream, connection: TlsConnection) -> Result<Self, Error> {
-        tcp.set_nodelay(true).and_then(|()| tcp.set_read_timeout(Some(PATIENCE))).map_err(socket)?;
+        tcp.set_nodelay(true).and_then(|()| tcp.set_read_timeout(Some(PATIENCE))).map_err(socket_failed)?;
         Ok(Self { tcp, connection, buffer: vec![0; BUFFER] })
     }
 
@@ -164,13 +163,13 @@ impl End {
     fn handshake(&mut self) -> Result<Instant, Error> {
         loop {
             let waiting = self.connection.transmit();
-            self.tcp.write_all(waiting).map_err(socket)?;
+            self.tcp.write_all(waiting).map_err(socket_failed)?;
             let sent = waiting.len();
             self.connection.transmitted(sent);
             if self.connection.negotiated().is_some() {
                 return Ok(Instant::now());
             }
-            let len = self.tcp.read(&mut self.buffer).map_err(socket)?;
+            let len = self.tcp.read(&mut self.buffer).map_err(socket_failed)?;
             let received = self.buffer.get(..len).filter(|received| !received.is_empty());
             let received = received.ok_or_else(|| failed("the peer closed within the handshake"))?;
             self.connection.receive(dunlin_tokio::now(), received).map_err(failed)?;
@@ -180,15 +179,11 @@ impl End {
     /// Closes TCP, the client first, without close_notify: only the handshake was sent.
     fn close(&mut self, is_client: bool) -> Result<(), Error> {
         if is_client {
-            self.tcp.shutdown(Shutdown::Write).map_err(socket)?;
+            self.tcp.shutdown(Shutdown::Write).map_err(socket_failed)?;
         }
-        match self.tcp.read(&mut self.buffer).map_err(socket)? {
+        match self.tcp.read(&mut self.buffer).map_err(socket_failed)? {
             0 => Ok(()),
             _ => Err(failed("more than a handshake was sent")),
         }
     }
-}
-
-fn socket(why: impl Display) -> Error {
-    Error::new("a socket of the lab", why, "run it again on an idle machine")
 }

@@ -7,19 +7,19 @@
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use dunlin::auth::{Psk, PskTable, RawKeyTrust};
+use dunlin::auth::RawKeyTrust;
 use dunlin::crypto::{CryptoProvider, KeyExchangeGroup, SigningKey, Tls13CipherSuite};
 use dunlin::wire::{PskKeyExchangeMode, SignatureScheme};
 use dunlin::{
     ClientAuth, ClientConfig, ConnectionIds, Credential, DtlsConnection, Migration, NodeIds, Now, Profile,
-    ProfileBuilder, PskSource, ServerAddress, ServerConfig, TlsConnection, Trust,
+    ProfileBuilder, ServerAddress, ServerConfig, TlsConnection, Trust,
 };
 use dunlin_pki::{KeyPair, KeyType};
-use pki_types::PrivateKeyDer;
 
+use super::super::keys::psk;
 use super::ends::{ADDRESS, End};
-use super::failed;
 use crate::Error;
+use crate::error::failed;
 use crate::experiment::Progress;
 use crate::report::Row;
 
@@ -233,13 +233,9 @@ impl Case {
             Tag::Long => &dunlin_awslc::TLS13_AES_128_CCM_SHA256,
         };
         if self.mechanism == Mechanism::RawKey {
-            let key = |provider: &CryptoProvider| {
-                let key_type = if self.curve == Curve::X25519 { KeyType::Ed25519 } else { KeyType::P256 };
-                let der = KeyPair::generate(key_type).and_then(|pair| pair.to_pkcs8()).map_err(failed)?;
-                provider.key_loader.load(&PrivateKeyDer::Pkcs8(der.as_slice().into())).map_err(failed)
-            };
-            let client = key(&provider)?;
-            let server = key(&provider)?;
+            let key_type = if self.curve == Curve::X25519 { KeyType::Ed25519 } else { KeyType::P256 };
+            let client = KeyPair::generate(key_type)?.signing_key(&provider)?;
+            let server = KeyPair::generate(key_type)?.signing_key(&provider)?;
             let profile = |own: &Arc<dyn SigningKey>, peer: &Arc<dyn SigningKey>| {
                 let trust = RawKeyTrust::Keys(vec![peer.public_key().clone()]);
                 self.lean(&provider, suite)
@@ -252,7 +248,6 @@ impl Case {
             let server_config = server_config.with_client_auth(ClientAuth::Required).map_err(failed)?;
             return Ok((ClientConfig::new(profile(&client, &server)?), server_config));
         }
-        let psk = || Psk::new(*b"1", &[7; 16]).map_err(failed);
         let profile = || match self.mechanism {
             Mechanism::Psk => {
                 self.lean(&provider, suite).groups(vec![]).psk_modes(vec![PskKeyExchangeMode::PSK_KE])
@@ -260,9 +255,9 @@ impl Case {
             _ => self.lean(&provider, suite),
         };
         let build = |profile: ProfileBuilder| profile.build().map_err(failed);
-        let client = ClientConfig::new(build(profile())?).with_psks(vec![Arc::new(psk()?)]);
-        let psks = PskSource::Here(Arc::new(PskTable::from_iter([psk()?])));
-        Ok((client, ServerConfig::psk_only(build(profile())?, psks).map_err(failed)?))
+        let (of_client, of_server) = psk("1", &[7; 16])?;
+        let client = ClientConfig::new(build(profile())?).with_psks(vec![of_client]);
+        Ok((client, ServerConfig::psk_only(build(profile())?, of_server).map_err(failed)?))
     }
 
     fn lean(&self, provider: &Arc<CryptoProvider>, suite: &'static Tls13CipherSuite) -> ProfileBuilder {

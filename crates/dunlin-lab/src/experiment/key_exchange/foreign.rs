@@ -6,29 +6,21 @@ use std::io::Read;
 use dunlin::wire::{NamedGroup, SignatureScheme};
 
 use super::super::datagrams::IP_AND_UDP;
-use super::super::foreign::{AS_SHIPPED, Foreign, Library, MemoryFile};
+use super::super::foreign::{Foreign, Library, MemoryFile};
+use super::super::keys::Files;
 use super::MTU;
-use super::suites::{AllKeys, Case, Crypto};
+use super::suites::{AllKeys, Case, Crypto, End};
 use crate::Error;
 use crate::net::{Ground, Pair};
 
-const OPENSSL: [&str; 2] = [include_str!("../openssl.c"), include_str!("openssl.c")];
+const OPENSSL: &[&str] = &[include_str!("openssl.c")];
+const GNUTLS: &[&str] = &[include_str!("gnutls.c")];
 
 /// OpenSSL with its options for small hellos, and as it is shipped.
-pub(super) const OPENSSLS: [Library; 2] =
-    [openssl("openssl", &OPENSSL), openssl("openssl as shipped", &[AS_SHIPPED, OPENSSL[0], OPENSSL[1]])];
-
-const fn openssl(name: &'static str, source: &'static [&'static str]) -> Library {
-    Library { name, source, link: &["-lssl", "-lcrypto"], package: "libssl-dev" }
-}
+pub(super) const OPENSSLS: [Library; 2] = [Library::openssl(OPENSSL, false), Library::openssl(OPENSSL, true)];
 
 /// GnuTLS likewise. Its configurations differ only in [`gnutls_words`].
-pub(super) const GNUTLSES: [Library; 2] = [gnutls("gnutls"), gnutls("gnutls as shipped")];
-
-const fn gnutls(name: &'static str) -> Library {
-    let source = &[include_str!("../gnutls.c"), include_str!("gnutls.c")];
-    Library { name, source, link: &["-lgnutls"], package: "libgnutls28-dev" }
-}
+pub(super) const GNUTLSES: [Library; 2] = [Library::gnutls(GNUTLS, false), Library::gnutls(GNUTLS, true)];
 
 /// An empty argument of the program.
 const NOTHING: &str = "-";
@@ -39,16 +31,9 @@ pub(super) struct OpenSsl(Foreign);
 /// The program for GnuTLS, over datagrams only.
 pub(super) struct GnuTls(Foreign);
 
-/// A certificate and its key in files.
-struct Files([MemoryFile; 2]);
-
-impl Files {
-    fn arguments(files: Option<&Self>) -> Vec<OsString> {
-        match files {
-            Some(Self(files)) => files.iter().map(|file| file.path().into()).collect(),
-            None => [NOTHING, NOTHING].map(OsString::from).into(),
-        }
-    }
+/// The paths of a certificate and its key, or nothing.
+fn paths(files: Option<&Files>) -> [OsString; 2] {
+    files.map_or_else(|| [NOTHING, NOTHING].map(OsString::from), Files::paths)
 }
 
 /// The files of a case.
@@ -62,7 +47,7 @@ struct Prepared {
 /// The arguments that describe a case to a program.
 fn openssl_words(case: &Case, crypto: &Crypto) -> Vec<String> {
     vec![
-        case.protocol().trim_start_matches("tls").to_owned(),
+        case.protocol().to_owned(),
         case.openssl.unwrap_or(NOTHING).to_owned(),
         group(case, crypto),
         // Without certificates the program still needs the name of a signature scheme.
@@ -100,21 +85,18 @@ fn who(case: &Case) -> &'static str {
 impl Prepared {
     fn new(case: &Case, keys: &AllKeys, words: Vec<String>) -> Result<Self, Error> {
         let keys = case.keys(keys);
-        let file = |content: &[u8]| MemoryFile::new(content);
-        let files = |end: &super::suites::End| {
-            Ok::<_, Error>(Files([file(&end.certificate)?, file(end.key.secret_der())?]))
-        };
+        let files = |end: &End| Files::new(&end.certificate, end.key.secret_der());
         Ok(Self {
             words: words.into_iter().map(OsString::from).collect(),
-            root: keys.map(|keys| file(&keys.root)).transpose()?,
+            root: keys.map(|keys| MemoryFile::new(&keys.root)).transpose()?,
             server: keys.map(|keys| files(&keys.server)).transpose()?,
             client: keys.map(|keys| files(&keys.client)).transpose()?,
         })
     }
 
     fn arguments(&self, role: &str, own: Option<&Files>) -> Vec<OsString> {
-        let root = self.root.as_ref().map_or_else(|| NOTHING.into(), |file| file.path().into());
-        [vec![role.into()], self.words.clone(), vec![root], Files::arguments(own)].concat()
+        let root: OsString = self.root.as_ref().map_or_else(|| NOTHING.into(), |file| file.path().into());
+        [&[OsString::from(role)][..], &self.words, &[root], &paths(own)].concat()
     }
 
     /// Makes one connection.
@@ -212,7 +194,7 @@ impl OpenSsl {
         let prepared = Prepared::new(case, keys, openssl_words(case, crypto))?;
         let mut arguments = prepared.arguments("memory", prepared.server.as_ref());
         arguments.push(times.to_string().into());
-        arguments.extend(Files::arguments(prepared.client.as_ref()));
+        arguments.extend(paths(prepared.client.as_ref()));
         let mut child = program.command(arguments).spawn().map_err(|error| program.failed(error))?;
         let mut printed = String::new();
         let read = child.stdout.take().map_or(Ok(0), |mut out| out.read_to_string(&mut printed));

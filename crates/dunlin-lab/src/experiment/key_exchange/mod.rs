@@ -14,8 +14,6 @@ mod legacy;
 mod suites;
 mod time;
 
-use std::fmt::Display;
-
 use bytes::Stack;
 use duration::{Parts, RATES, SlowLink, path_bytes};
 use foreign::{GNUTLSES, GnuTls, OPENSSLS, OpenSsl};
@@ -348,10 +346,6 @@ fn with_paper(case: &Case, row: Row) -> Row {
         Some(bytes) => row.paper("handshake_bytes", bytes),
         None => row,
     }
-}
-
-fn failed(why: impl Display) -> Error {
-    Error::new("handshake", why, "run it again; if it stays, this is a fault in dunlin")
 }
 
 #[cfg(test)]

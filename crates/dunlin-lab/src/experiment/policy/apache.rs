@@ -13,9 +13,10 @@ use std::time::{Duration, Instant};
 use nix::unistd::{User, chown};
 use tempfile::TempDir;
 
+use super::super::keys::SERVER_NAME;
 use super::case::{Aes, Case, LowKey, Strategy};
 use super::environment;
-use super::keys::{Keys, SERVER_NAME};
+use super::keys::Keys;
 use super::talk::{Side, keep_on_core, processor_time};
 use crate::Error;
 use crate::net::{Ground, Namespace, Process};

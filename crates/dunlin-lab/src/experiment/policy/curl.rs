@@ -4,11 +4,11 @@ use std::ffi::OsString;
 use std::io::{self, BufRead, Write};
 use std::process::{Command, Stdio};
 
+use super::super::keys::{CLIENT_NAME, SERVER_NAME};
 use super::case::Strategy;
-use super::server::CLIENT;
-use super::tls::failed;
-use super::{keys, unknown};
+use super::unknown;
 use crate::Error;
+use crate::error::failed;
 
 const PROGRAM: &str = "curl";
 /// Stands in curl's lines for the suite, which curl does not tell.
@@ -36,9 +36,9 @@ pub(super) fn run(words: &[OsString]) -> Result<(), Error> {
     let address = address?;
     let port = port?;
     let strategy = strategy.to_str().and_then(Strategy::named).ok_or_else(unknown)?;
-    let name = keys::SERVER_NAME;
+    let name = SERVER_NAME;
     let url = if strategy.is_redirection() {
-        format!("http://{name}:{port}/upload?client={CLIENT}")
+        format!("http://{name}:{port}/upload?client={CLIENT_NAME}")
     } else {
         format!("https://{name}:{port}/upload")
     };

@@ -37,6 +37,7 @@ use talk::{Side, Talk};
 use super::foreign::{Foreign, Library};
 use super::{Experiment, Plan, Progress, Way};
 use crate::Error;
+use crate::error::failed;
 use crate::net::{Ground, Namespace, Pair};
 use crate::report::Row;
 
@@ -55,12 +56,7 @@ const RECEIVE_BUFFERS: &str = "4096 4194304 4194304";
 const WITHOUT_AES: [(&str, &str); 1] = [("OPENSSL_ia32cap", "~0x200000200000000")];
 
 /// OpenSSL's client.
-const UPLOADER: Library = Library {
-    name: "openssl",
-    source: &[include_str!("../openssl.c"), include_str!("upload.c")],
-    link: &["-lssl", "-lcrypto"],
-    package: "libssl-dev",
-};
+const UPLOADER: Library = Library::openssl(&[include_str!("upload.c")], false);
 
 /// The experiment `policy`.
 pub(super) struct Policy;
@@ -126,7 +122,7 @@ impl Experiment for Policy {
             pair: &ground.pair(MTU)?,
             ground: &ground,
             keys: &Keys::new()?,
-            files: &tempfile::tempdir().map_err(tls::failed)?,
+            files: &tempfile::tempdir().map_err(failed)?,
         };
         for namespace in [&place.pair.client, &place.pair.server] {
             namespace.set("tcp_rmem", RECEIVE_BUFFERS)?;
@@ -388,7 +384,7 @@ const fn suites(case: &Case) -> &'static str {
 
 /// A command that runs one side in another process, by `tool` if there is one.
 fn this_program(words: Vec<OsString>, tool: Option<(&str, &[OsString])>) -> Result<Command, Error> {
-    let program = std::env::current_exe().map_err(tls::failed)?;
+    let program = std::env::current_exe().map_err(failed)?;
     let mut command = match tool {
         Some((tool, options)) => {
             let mut command = Command::new(tool);

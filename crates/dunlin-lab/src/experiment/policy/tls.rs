@@ -1,6 +1,5 @@
 //! TLS on a blocking socket, for uploads.
 
-use std::fmt::Display;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
@@ -8,6 +7,7 @@ use std::time::Duration;
 use dunlin::{Answer, Event, Question, TlsConnection};
 
 use crate::Error;
+use crate::error::failed;
 
 /// The length of four records.
 const BUFFER: usize = 1 << 16;
@@ -107,8 +107,4 @@ fn answer_all(
         }
     }
     Ok(())
-}
-
-pub(super) fn failed(why: impl Display) -> Error {
-    Error::new("dunlin", why, "run it again; if it stays, this is a fault in dunlin")
 }

@@ -13,7 +13,7 @@ use serde_json::json;
 
 /// List the experiments.
 #[derive(ClapArgs)]
-pub(super) struct List {
+pub(crate) struct List {
     /// Print JSON.
     #[arg(long)]
     json: bool,
@@ -32,7 +32,7 @@ Examples:
 
 In JSON, a figure is a median; the suffixes _mean, _min and _max mark its mean, least and greatest value, and the prefix
 paper_ marks the paper's figure. Units are part of the names.")]
-pub(super) struct Run {
+pub(crate) struct Run {
     /// The name of the experiment: see `dunlin-lab list`.
     name: String,
     /// Write the rows, the command, its date, the machine and all versions to a JSON file, replacing an
@@ -91,7 +91,7 @@ impl From<WayArg> for Way {
 
 /// Execute a task that is measured from outside: `dunlin-lab run caching` starts this under valgrind.
 #[derive(ClapArgs)]
-pub(super) struct Measured {
+pub(crate) struct Measured {
     task: String,
     protocol: String,
     credential: String,
@@ -102,7 +102,7 @@ pub(super) struct Measured {
 
 /// Run one side of an upload: `dunlin-lab run policy` starts this.
 #[derive(ClapArgs)]
-pub(super) struct Upload {
+pub(crate) struct Upload {
     words: Vec<OsString>,
 }
 
