@@ -16,8 +16,8 @@ help: ## Show this list
 
 run: ## Prepare the machine, build, and start `dunlin-lab up` on loopback (Ctrl-C stops it)
 	@tools/setup run
-	$(CARGO) build --release --locked -p dunlin-cli -p dunlin-lab
-	target/release/dunlin-lab up
+	$(CARGO) build --profile quick --locked -p dunlin-cli -p dunlin-lab --bins --no-default-features --features dunlin-cli/default
+	target/quick/dunlin-lab up
 
 test: ## Install the peers and tools that the tests need, then run every test
 	@tools/setup test
