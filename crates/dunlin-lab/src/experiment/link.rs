@@ -10,7 +10,7 @@ use super::{Experiment, Plan, Progress, Way};
 use crate::Error;
 use crate::link::{Line, Link, in_real_time};
 use crate::net::{End, Ground, Namespace, Process};
-use crate::report::Row;
+use crate::report::{About, Row};
 
 const A: Ipv4Addr = Ipv4Addr::new(10, 78, 0, 1);
 const B: Ipv4Addr = Ipv4Addr::new(10, 78, 0, 2);
@@ -29,9 +29,6 @@ const LOSSES: u64 = 2000;
 /// Longer than any delay here: a later datagram counts as lost.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The experiment `link`.
-pub(super) struct Accuracy;
-
 /// One row.
 enum Case {
     RoundTrip { delay_ms: u64, busy: bool },
@@ -39,34 +36,30 @@ enum Case {
     Loss { percent: u32 },
 }
 
-impl Experiment for Accuracy {
-    fn name(&self) -> &'static str {
-        "link"
-    }
+/// The experiment `link`.
+pub(super) const EXPERIMENT: Experiment = Experiment {
+    name: "link",
+    about: About {
+        subject: "accuracy of the lab's own line: delay, rate and loss, on an idle and a busy machine",
+        paper: None,
+        terms: &[],
+    },
+    packages: &[],
+    ways: &[Way::Real],
+    runs: 100,
+    run,
+};
 
-    fn about(&self) -> &'static str {
-        "accuracy of the lab's own line: delay, rate and loss, on an idle and a busy machine"
+fn run(plan: &Plan, progress: &Progress, rows: &mut Vec<Row>) -> Result<(), Error> {
+    let ground = Ground::new()?;
+    let cases = cases(plan.quick);
+    progress.steps(cases.len());
+    for case in &cases {
+        progress.now(case.describe());
+        rows.push(case.measure(&ground, plan)?);
+        progress.step();
     }
-
-    fn ways(&self) -> &'static [Way] {
-        &[Way::Real]
-    }
-
-    fn runs(&self) -> u32 {
-        100
-    }
-
-    fn run(&self, plan: &Plan, progress: &Progress, rows: &mut Vec<Row>) -> Result<(), Error> {
-        let ground = Ground::new()?;
-        let cases = cases(plan.quick);
-        progress.steps(cases.len());
-        for case in &cases {
-            progress.now(case.describe());
-            rows.push(case.measure(&ground, plan)?);
-            progress.step();
-        }
-        Ok(())
-    }
+    Ok(())
 }
 
 fn cases(quick: bool) -> Vec<Case> {

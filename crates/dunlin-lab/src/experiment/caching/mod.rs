@@ -34,7 +34,7 @@ use crate::Error;
 use crate::capture::{Capture, Frame, save_pcap};
 use crate::count::{Connection, Layers, connections};
 use crate::net::{Ground, Pair};
-use crate::report::{Row, median_of};
+use crate::report::{About, Row, median_of};
 
 /// In virtual time, the delay in one direction, as of a short cable.
 const DELAY: Duration = Duration::from_micros(50);
@@ -50,9 +50,6 @@ const ANSWER: &[u8] = b"I hear you fa shizzle!";
 const ATTEMPTS: u32 = 10;
 /// The MTU of IEEE 802.15.4.
 const SMALLEST_MTU: u16 = 127;
-/// The experiment `caching`.
-pub(super) struct Caching;
-
 /// An implementation of TLS.
 trait Stack {
     fn name(&self) -> &'static str;
@@ -167,25 +164,17 @@ fn chains(quick: bool) -> Vec<(Credential, usize)> {
     lengths.chain(others).chain([(Credential::RAW_P256, 1)]).collect()
 }
 
-impl Experiment for Caching {
-    fn name(&self) -> &'static str {
-        "caching"
-    }
-
-    fn about(&self) -> &'static str {
-        "cost of a first and a repeated handshake: bytes by layer, instructions, airtime (BiTHaC)"
-    }
-
-    fn paper(&self) -> Option<&'static str> {
-        Some(
+/// The experiment `caching`.
+pub(super) const EXPERIMENT: Experiment = Experiment {
+    name: "caching",
+    about: About {
+        subject: "cost of a first and a repeated handshake: bytes by layer, instructions, airtime (BiTHaC)",
+        paper: Some(
             "J. Bodenhausen, S. Mangel, T. Vogt, M. Henze: Bidirectional TLS Handshake Caching for Constrained Industrial IoT \
              Scenarios (BiTHaC), RWTH Aachen University and Fraunhofer FKIE. Its percentages are applied to the full \
              handshake of OpenSSL as shipped in this run; of TLS 1.2 it gives the remaining bytes as 43.25 to 38.86 %.",
-        )
-    }
-
-    fn terms(&self) -> &'static [(&'static str, &'static str)] {
-        &[
+        ),
+        terms: &[
             ("vanilla", "a full handshake; the server sends no tickets"),
             ("rfc7924", "the client has cached the server's Certificate and CertificateRequest (RFC 7924)"),
             ("bithac", "in addition, the server has cached the client's Certificate, as in the paper"),
@@ -203,56 +192,48 @@ impl Experiment for Caching {
                 "virtual",
                 "the same engine in virtual time; over a TCP that sends what Linux would send, or over UDP",
             ),
-        ]
-    }
+        ],
+    },
+    packages: &["libssl-dev", "libgnutls28-dev", "libwolfssl-dev", "valgrind"],
+    ways: &[Way::Real, Way::Virtual],
+    runs: 10,
+    run,
+};
 
-    fn packages(&self) -> &'static [&'static str] {
-        &["libssl-dev", "libgnutls28-dev", "libwolfssl-dev", "valgrind"]
-    }
-
-    fn ways(&self) -> &'static [Way] {
-        &[Way::Real, Way::Virtual]
-    }
-
-    fn runs(&self) -> u32 {
-        10
-    }
-
-    fn run(&self, plan: &Plan, progress: &Progress, rows: &mut Vec<Row>) -> Result<(), Error> {
-        let measured: Vec<Box<dyn Measured>> = match plan.way {
-            Way::Real => on_sockets(progress)?,
-            Way::Virtual => vec![Box::new(virtual_time::InVirtualTime)],
-        };
-        let cells = Cells::new(plan.quick);
-        let chains = chains(plan.quick);
-        let on_air = airtime::credentials(plan.quick);
-        let can_count =
-            valgrind::is_there().inspect_err(|error| progress.note(&format!("left out: {error}"))).is_ok();
-        let in_memory =
-            |(credential, chain_length)| InMemory { credential, chain_length, quick: plan.quick, can_count };
-        let chains: Vec<_> = chains.into_iter().map(in_memory).collect();
-        let in_memory_steps: usize = chains.iter().map(InMemory::steps).sum();
-        progress.steps(cells.len() * plan.runs as usize + in_memory_steps + on_air.len());
-        for &credential in &cells.credentials {
-            progress.now(format!("{} keys", credential.name()));
-            let keys = Keys::new(credential, credential.chain_length())?;
-            let mut full = Full::default();
-            for (protocol, mtu, mode) in cells.of(credential) {
-                let case = Case { keys: &keys, protocol, mode };
-                progress.now(format!("{}, MTU {mtu}", case.name()));
-                rows.extend(measure(&measured, &case, mtu, plan, &mut full, progress)?);
-            }
+fn run(plan: &Plan, progress: &Progress, rows: &mut Vec<Row>) -> Result<(), Error> {
+    let measured: Vec<Box<dyn Measured>> = match plan.way {
+        Way::Real => on_sockets(progress)?,
+        Way::Virtual => vec![Box::new(virtual_time::InVirtualTime)],
+    };
+    let cells = Cells::new(plan.quick);
+    let chains = chains(plan.quick);
+    let on_air = airtime::credentials(plan.quick);
+    let can_count =
+        valgrind::is_there().inspect_err(|error| progress.note(&format!("left out: {error}"))).is_ok();
+    let in_memory =
+        |(credential, chain_length)| InMemory { credential, chain_length, quick: plan.quick, can_count };
+    let chains: Vec<_> = chains.into_iter().map(in_memory).collect();
+    let in_memory_steps: usize = chains.iter().map(InMemory::steps).sum();
+    progress.steps(cells.len() * plan.runs as usize + in_memory_steps + on_air.len());
+    for &credential in &cells.credentials {
+        progress.now(format!("{} keys", credential.name()));
+        let keys = Keys::new(credential, credential.chain_length())?;
+        let mut full = Full::default();
+        for (protocol, mtu, mode) in cells.of(credential) {
+            let case = Case { keys: &keys, protocol, mode };
+            progress.now(format!("{}, MTU {mtu}", case.name()));
+            rows.extend(measure(&measured, &case, mtu, plan, &mut full, progress)?);
         }
-        for chain in chains {
-            rows.extend(chain.rows(progress)?);
-        }
-        for credential in on_air {
-            progress.now(format!("{} on the air", credential.name()));
-            rows.extend(airtime::rows(&Keys::new(credential, credential.chain_length())?, plan.runs)?);
-            progress.step();
-        }
-        Ok(())
     }
+    for chain in chains {
+        rows.extend(chain.rows(progress)?);
+    }
+    for credential in on_air {
+        progress.now(format!("{} on the air", credential.name()));
+        rows.extend(airtime::rows(&Keys::new(credential, credential.chain_length())?, plan.runs)?);
+        progress.step();
+    }
+    Ok(())
 }
 
 /// The keys whose heap is counted: the paper's.

@@ -30,7 +30,7 @@ use super::keys::Keys;
 use super::{Experiment, Plan, Progress, Way};
 use crate::Error;
 use crate::net::Ground;
-use crate::report::{Row, median_of};
+use crate::report::{About, Row, median_of};
 
 const DELAYS_MS: [u64; 3] = [5, 30, 100];
 const LOSSES_PERCENT: [u32; 3] = [0, 1, 5];
@@ -39,26 +39,15 @@ const DOWNTIMES_MS: [u64; 3] = [5, 650, 2000];
 const NAT_DELAY: Duration = Duration::from_millis(30);
 
 /// The experiment `handover`.
-pub(super) struct Handover;
-
-impl Experiment for Handover {
-    fn name(&self) -> &'static str {
-        "handover"
-    }
-
-    fn about(&self) -> &'static str {
-        "time that a change of the client's address costs over DTLS (fast session resumption)"
-    }
-
-    fn paper(&self) -> Option<&'static str> {
-        Some(
+pub(super) const EXPERIMENT: Experiment = Experiment {
+    name: "handover",
+    about: About {
+        subject: "time that a change of the client's address costs over DTLS (fast session resumption)",
+        paper: Some(
             "G. Caminati, S. Kiade, G. D'Angelo, S. Ferretti, V. Ghini: Fast Session Resumption in DTLS for Mobile Communications, \
              IEEE CCNC 2020, University of Bologna.",
-        )
-    }
-
-    fn terms(&self) -> &'static [(&'static str, &'static str)] {
-        &[
+        ),
+        terms: &[
             ("standard", "a new full handshake after the application's timeout of one second"),
             ("session_id, ticket", "a resumption after the same timeout"),
             (
@@ -92,34 +81,26 @@ impl Experiment for Handover {
                 "saved",
                 "the time saved against standard with the single server; the paper's Table I has it for TCS with as many interfaces",
             ),
-        ]
-    }
+        ],
+    },
+    packages: &["libssl-dev"],
+    ways: &[Way::Real, Way::Virtual],
+    runs: 5,
+    run,
+};
 
-    fn packages(&self) -> &'static [&'static str] {
-        &["libssl-dev"]
+fn run(plan: &Plan, progress: &Progress, rows: &mut Vec<Row>) -> Result<(), Error> {
+    if !PortScheme::AVAILABLE {
+        let why = "this build has no association ports, which it compares";
+        return Err(Error::new("handover", why, "build dunlin with --features association-ports"));
     }
-
-    fn ways(&self) -> &'static [Way] {
-        &[Way::Real, Way::Virtual]
-    }
-
-    fn runs(&self) -> u32 {
-        5
-    }
-
-    fn run(&self, plan: &Plan, progress: &Progress, rows: &mut Vec<Row>) -> Result<(), Error> {
-        if !PortScheme::AVAILABLE {
-            let why = "this build has no association ports, which it compares";
-            return Err(Error::new("handover", why, "build dunlin with --features association-ports"));
-        }
-        let keys = keys()?;
-        let seeds = (0..u64::from(plan.runs)).map(|run| plan.seed.wrapping_add(run)).collect::<Vec<_>>();
-        rows.extend(match plan.way {
-            Way::Real => on_sockets(&keys, &seeds, progress)?,
-            Way::Virtual => in_virtual_time(&keys, &seeds, plan.quick, progress)?,
-        });
-        Ok(())
-    }
+    let keys = keys()?;
+    let seeds = (0..u64::from(plan.runs)).map(|run| plan.seed.wrapping_add(run)).collect::<Vec<_>>();
+    rows.extend(match plan.way {
+        Way::Real => on_sockets(&keys, &seeds, progress)?,
+        Way::Virtual => in_virtual_time(&keys, &seeds, plan.quick, progress)?,
+    });
+    Ok(())
 }
 
 fn in_virtual_time(keys: &Keys, seeds: &[u64], quick: bool, progress: &Progress) -> Result<Vec<Row>, Error> {

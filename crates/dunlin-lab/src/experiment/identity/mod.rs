@@ -34,7 +34,7 @@ use crate::Error;
 use crate::error::failed;
 use crate::link::in_real_time;
 use crate::net::Ground;
-use crate::report::{Row, median_of};
+use crate::report::{About, Row, median_of};
 
 /// The holders of each type of keys, from which every handshake draws.
 const HOLDERS: usize = 100;
@@ -59,26 +59,15 @@ const NETWORK_KEY_TYPES: [KeyType; 3] = [KeyType::Rsa2048, KeyType::P256, KeyTyp
 const PERCENTILES: [usize; 7] = [1, 5, 25, 50, 75, 95, 99];
 
 /// The experiment `identity`.
-pub(super) struct Identity;
-
-impl Experiment for Identity {
-    fn name(&self) -> &'static str {
-        "identity"
-    }
-
-    fn about(&self) -> &'static str {
-        "cost of handshakes with certificates, credentials and bare DIDs"
-    }
-
-    fn paper(&self) -> Option<&'static str> {
-        Some(
+pub(super) const EXPERIMENT: Experiment = Experiment {
+    name: "identity",
+    about: About {
+        subject: "cost of handshakes with certificates, credentials and bare DIDs",
+        paper: Some(
             "L. Perugini, A. Vesco: On the Integration of Self-Sovereign Identity with TLS 1.3 Handshake to Build Trust in \
              IoT Systems, LINKS Foundation.",
-        )
-    }
-
-    fn terms(&self) -> &'static [(&'static str, &'static str)] {
-        &[
+        ),
+        terms: &[
             ("x509", "a certificate and that of its issuer, below the root that the peer trusts; lean form"),
             ("vc", "a verifiable credential, in the message VC"),
             ("did", "a bare decentralised identifier, in the message DID"),
@@ -94,40 +83,36 @@ impl Experiment for Identity {
             ("server, client", "what each side shows"),
             ("certificate", "the peer's certificate chain (the paper's T_C)"),
             ("model", "the latency by equations (1), (2) and (5) to (8) of the paper"),
-        ]
-    }
+        ],
+    },
+    packages: &[],
+    ways: &[Way::Real, Way::Virtual],
+    runs: 1000,
+    run,
+};
 
-    fn ways(&self) -> &'static [Way] {
-        &[Way::Real, Way::Virtual]
-    }
-
-    fn runs(&self) -> u32 {
-        1000
-    }
-
-    fn run(&self, plan: &Plan, progress: &Progress, rows: &mut Vec<Row>) -> Result<(), Error> {
-        let provider = Arc::new(watch::provider(&dunlin_awslc::provider()));
-        let (network_keys, delays): (&[KeyType], &[u32]) = match (plan.way, plan.quick) {
-            (Way::Virtual, _) => (&[], &[]),
-            (Way::Real, true) => (&[KeyType::P256], &QUICK_DELAYS_MS),
-            (Way::Real, false) => (&NETWORK_KEY_TYPES, &DELAYS_MS),
-        };
-        let network_runs = plan.runs.min(NETWORK_RUNS);
-        let runs = plan.runs as usize * KEY_TYPES.len();
-        progress.steps(KEY_TYPES.len() + runs + network_keys.len() * delays.len() * network_runs as usize);
-        let ground = (plan.way == Way::Real).then(Ground::new).transpose()?;
-        for key_type in KEY_TYPES {
-            progress.now(key_type.name());
-            let lab = Lab::new(plan, &provider, key_type)?;
-            progress.step();
-            rows.extend(lab.in_memory(plan.runs, progress)?);
-            let Some(ground) = ground.as_ref().filter(|_| network_keys.contains(&key_type)) else { continue };
-            for delay_ms in delays {
-                rows.extend(lab.over_network(ground, *delay_ms, network_runs, progress)?);
-            }
+fn run(plan: &Plan, progress: &Progress, rows: &mut Vec<Row>) -> Result<(), Error> {
+    let provider = Arc::new(watch::provider(&dunlin_awslc::provider()));
+    let (network_keys, delays): (&[KeyType], &[u32]) = match (plan.way, plan.quick) {
+        (Way::Virtual, _) => (&[], &[]),
+        (Way::Real, true) => (&[KeyType::P256], &QUICK_DELAYS_MS),
+        (Way::Real, false) => (&NETWORK_KEY_TYPES, &DELAYS_MS),
+    };
+    let network_runs = plan.runs.min(NETWORK_RUNS);
+    let runs = plan.runs as usize * KEY_TYPES.len();
+    progress.steps(KEY_TYPES.len() + runs + network_keys.len() * delays.len() * network_runs as usize);
+    let ground = (plan.way == Way::Real).then(Ground::new).transpose()?;
+    for key_type in KEY_TYPES {
+        progress.now(key_type.name());
+        let lab = Lab::new(plan, &provider, key_type)?;
+        progress.step();
+        rows.extend(lab.in_memory(plan.runs, progress)?);
+        let Some(ground) = ground.as_ref().filter(|_| network_keys.contains(&key_type)) else { continue };
+        for delay_ms in delays {
+            rows.extend(lab.over_network(ground, *delay_ms, network_runs, progress)?);
         }
-        Ok(())
     }
+    Ok(())
 }
 
 /// The state that all cases of a key type share.

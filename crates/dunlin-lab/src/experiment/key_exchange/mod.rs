@@ -26,7 +26,7 @@ use crate::Error;
 use crate::capture::{Frame, save_pcap};
 use crate::count::{Layers, connections};
 use crate::net::{Ground, Pair};
-use crate::report::Row;
+use crate::report::{About, Row};
 
 /// The MTU of Ethernet, in bytes.
 const MTU: u16 = 1500;
@@ -35,27 +35,16 @@ const HANDSHAKES: usize = 20;
 const TURNS: usize = 10;
 
 /// The experiment `key-exchange`.
-pub(super) struct KeyExchange;
-
-impl Experiment for KeyExchange {
-    fn name(&self) -> &'static str {
-        "key-exchange"
-    }
-
-    fn about(&self) -> &'static str {
-        "cost of each key exchange: bytes, processing time, duration over slow links"
-    }
-
-    fn paper(&self) -> Option<&'static str> {
-        Some(
+pub(super) const EXPERIMENT: Experiment = Experiment {
+    name: "key-exchange",
+    about: About {
+        subject: "cost of each key exchange: bytes, processing time, duration over slow links",
+        paper: Some(
             "F.-C. Kuo, H. Tschofenig, F. Meyer, X. Fu: Comparison Studies between Pre-Shared and Public Key Exchange \
              Mechanisms for Transport Layer Security, University of Goettingen and Siemens. The draft is \
              draft-ietf-iotops-security-protocol-comparison.",
-        )
-    }
-
-    fn terms(&self) -> &'static [(&'static str, &'static str)] {
-        &[
+        ),
+        terms: &[
             ("psk", "a plain pre-shared key"),
             (
                 "dhe_psk, ecdhe_psk",
@@ -75,45 +64,37 @@ impl Experiment for KeyExchange {
                 "with the library's own settings; the other rows have what it offers for small hellos",
             ),
             ("overtake", "above this rate RSA takes less time than DHE_PSK, by the paper's equation (1)"),
-        ]
-    }
+        ],
+    },
+    packages: &["libssl-dev", "libgnutls28-dev"],
+    ways: &[Way::Real, Way::Virtual],
+    runs: 20,
+    run,
+};
 
-    fn packages(&self) -> &'static [&'static str] {
-        &["libssl-dev", "libgnutls28-dev"]
-    }
-
-    fn ways(&self) -> &'static [Way] {
-        &[Way::Real, Way::Virtual]
-    }
-
-    fn runs(&self) -> u32 {
-        20
-    }
-
-    fn run(&self, plan: &Plan, progress: &Progress, rows: &mut Vec<Row>) -> Result<(), Error> {
-        let cases = suites::cases();
-        #[cfg(feature = "legacy-lab")]
-        let cases = [cases, legacy::cases()].concat();
-        let lab = Lab::new(plan, progress)?;
-        let rates = lab.real.as_ref().map_or(0, |real| real.links.len());
-        let over_tcp = cases.iter().filter(|case| !case.over_datagrams).count();
-        progress.steps(cases.len() + over_tcp * rates + draft::len());
-        let mut slow = Vec::new();
-        for case in &cases {
-            progress.now(case.name());
-            let measured = lab.rows(case)?;
-            progress.step();
-            if let (Some(real), Some(ours), false) = (&lab.real, measured.first(), case.over_datagrams) {
-                slow.extend(lab.durations(real, case, ours, progress)?);
-            }
-            rows.extend(measured);
+fn run(plan: &Plan, progress: &Progress, rows: &mut Vec<Row>) -> Result<(), Error> {
+    let cases = suites::cases();
+    #[cfg(feature = "legacy-lab")]
+    let cases = [cases, legacy::cases()].concat();
+    let lab = Lab::new(plan, progress)?;
+    let rates = lab.real.as_ref().map_or(0, |real| real.links.len());
+    let over_tcp = cases.iter().filter(|case| !case.over_datagrams).count();
+    progress.steps(cases.len() + over_tcp * rates + draft::len());
+    let mut slow = Vec::new();
+    for case in &cases {
+        progress.now(case.name());
+        let measured = lab.rows(case)?;
+        progress.step();
+        if let (Some(real), Some(ours), false) = (&lab.real, measured.first(), case.over_datagrams) {
+            slow.extend(lab.durations(real, case, ours, progress)?);
         }
-        let overtaking = overtaking(rows);
-        rows.extend(overtaking);
-        rows.extend(slow);
-        rows.extend(draft::rows(progress)?);
-        Ok(())
+        rows.extend(measured);
     }
+    let overtaking = overtaking(rows);
+    rows.extend(overtaking);
+    rows.extend(slow);
+    rows.extend(draft::rows(progress)?);
+    Ok(())
 }
 
 /// The common parts of all measurements.
