@@ -1,5 +1,8 @@
 //! The experiments by name.
 
+#[macro_use]
+mod named;
+
 mod caching;
 mod datagrams;
 mod foreign;

@@ -24,13 +24,14 @@ pub(super) struct Case<'a> {
     pub(super) mode: Mode,
 }
 
-/// The version of both sides.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Protocol {
-    Tls12,
-    Tls13,
-    Dtls12,
-    Dtls13,
+named! {
+    /// The version of both sides.
+    pub(super) enum Protocol {
+        Tls12 = "tls1.2",
+        Tls13 = "tls1.3",
+        Dtls12 = "dtls1.2",
+        Dtls13 = "dtls1.3",
+    }
 }
 
 /// The types of keys, and their form.
@@ -104,15 +105,6 @@ impl Protocol {
     pub(super) const STREAMS: [Self; 2] = [Self::Tls12, Self::Tls13];
     /// Over UDP.
     pub(super) const DATAGRAMS: [Self; 2] = [Self::Dtls12, Self::Dtls13];
-
-    pub(super) const fn name(self) -> &'static str {
-        match self {
-            Self::Tls12 => "tls1.2",
-            Self::Tls13 => "tls1.3",
-            Self::Dtls12 => "dtls1.2",
-            Self::Dtls13 => "dtls1.3",
-        }
-    }
 
     pub(super) const fn is_over_datagrams(self) -> bool {
         matches!(self, Self::Dtls12 | Self::Dtls13)

@@ -23,27 +23,17 @@ const PAUSE: Duration = Duration::from_millis(5);
 /// nginx's modules on Debian.
 const STREAM_MODULE: &str = "/usr/lib/nginx/modules/ngx_stream_module.so";
 
-/// A program that ends TLS.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Stack {
-    Dunlin,
-    Stunnel,
-    Haproxy,
-    Nginx,
+named! {
+    /// A program that ends TLS.
+    pub(super) enum Stack {
+        Dunlin = "dunlin",
+        Stunnel = "stunnel",
+        Haproxy = "haproxy",
+        Nginx = "nginx",
+    }
 }
 
 impl Stack {
-    pub(super) const ALL: [Self; 4] = [Self::Dunlin, Self::Stunnel, Self::Haproxy, Self::Nginx];
-
-    pub(super) const fn name(self) -> &'static str {
-        match self {
-            Self::Dunlin => "dunlin",
-            Self::Stunnel => "stunnel",
-            Self::Haproxy => "haproxy",
-            Self::Nginx => "nginx",
-        }
-    }
-
     /// Debian's packages.
     const fn packages(self) -> &'static str {
         match self {

@@ -7,26 +7,15 @@ use super::kind::Kind;
 use super::paper;
 use crate::report::Row;
 
-/// The form of credentials.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Form {
-    /// The paper's: JSON with a proof.
-    Json,
-    /// The same with a status entry, whose list the verifier has.
-    JsonStatus,
-    /// CBOR and COSE.
-    Compact,
-}
-
-impl Form {
-    pub(super) const ALL: [Self; 3] = [Self::Json, Self::JsonStatus, Self::Compact];
-
-    const fn name(self) -> &'static str {
-        match self {
-            Self::Json => "json",
-            Self::JsonStatus => "json_status",
-            Self::Compact => "compact",
-        }
+named! {
+    /// The form of credentials.
+    pub(super) enum Form {
+        /// The paper's: JSON with a proof.
+        Json = "json",
+        /// The same with a status entry, whose list the verifier has.
+        JsonStatus = "json_status",
+        /// CBOR and COSE.
+        Compact = "compact",
     }
 }
 

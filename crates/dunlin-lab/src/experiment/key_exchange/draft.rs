@@ -23,15 +23,16 @@ use crate::error::failed;
 use crate::experiment::Progress;
 use crate::report::Row;
 
-/// How both sides authenticate and agree on a secret.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Mechanism {
-    /// Raw public keys on both sides, with (EC)DHE.
-    RawKey,
-    /// A pre-shared key with (EC)DHE.
-    EcdhePsk,
-    /// A pre-shared key without (EC)DHE.
-    Psk,
+named! {
+    /// How both sides authenticate and agree on a secret.
+    enum Mechanism {
+        /// Raw public keys on both sides, with (EC)DHE.
+        RawKey = "raw_key",
+        /// A pre-shared key with (EC)DHE.
+        EcdhePsk = "ecdhe_psk",
+        /// A pre-shared key without (EC)DHE.
+        Psk = "psk",
+    }
 }
 
 /// A group and its signature scheme.
@@ -121,16 +122,6 @@ fn cases() -> Vec<Case> {
         }
     }
     cases
-}
-
-impl Mechanism {
-    const fn name(self) -> &'static str {
-        match self {
-            Self::RawKey => "raw_key",
-            Self::EcdhePsk => "ecdhe_psk",
-            Self::Psk => "psk",
-        }
-    }
 }
 
 impl Curve {
