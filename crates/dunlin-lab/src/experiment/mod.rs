@@ -3,6 +3,7 @@
 #[macro_use]
 mod named;
 
+mod blocking;
 mod caching;
 mod datagrams;
 mod foreign;

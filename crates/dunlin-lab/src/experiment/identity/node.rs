@@ -1,6 +1,5 @@
 //! A registry on a node of its own, behind a link, and the ways to ask it.
 
-use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -25,6 +24,7 @@ use subtle::ConstantTimeEq;
 use tempfile::TempDir;
 use tokio::sync::oneshot;
 
+use super::super::blocking::Tls;
 use super::super::keys::{self, CHAIN_LENGTH, Issuer, SERVER_NAME, credential, schemes};
 use super::case::Asking;
 use super::people::{People, REGISTRY, seconds};
@@ -42,7 +42,7 @@ const DEVICE: &str = "line0";
 const PATIENCE: Duration = Duration::from_secs(5);
 /// How often the responder looks whether it shall end.
 const PAUSE: Duration = Duration::from_millis(100);
-/// The length of two records, and of more than any answer.
+/// More than any answer.
 const BUFFER: usize = 1 << 15;
 /// The type of the node's key.
 const KEY_TYPE: KeyType = KeyType::P256;
@@ -202,20 +202,20 @@ impl Node {
             "GET /dids/{did}/staple HTTP/1.1\r\nHost: {SERVER_NAME}:{}\r\nConnection: close\r\n\r\n",
             address.port()
         );
-        let early = match connection.tls.early_data() {
+        let early = match connection.tls.connection.early_data() {
             Some(mut early) => early.send(request.as_bytes()).map_err(failed)?,
             None => 0,
         };
-        connection.flush()?;
+        connection.tls.flush()?;
         let mut asked = early > 0;
         let answer = loop {
             let more = connection.receive()?;
-            if let Some(negotiated) = connection.tls.negotiated() {
+            if let Some(negotiated) = connection.tls.connection.negotiated() {
                 if early > 0 && negotiated.early_data != EarlyDataOutcome::Accepted {
                     return Err(failed("the node refuses early data"));
                 }
                 if !asked {
-                    connection.say(request.as_bytes())?;
+                    connection.tls.say(request.as_bytes())?;
                     asked = true;
                 }
             }
@@ -226,7 +226,7 @@ impl Node {
                 return Err(failed("the registry's answer is not complete"));
             }
         };
-        let bytes = connection.bytes;
+        let bytes = LookUpBytes { sent: connection.tls.sent, received: connection.tls.received };
         self.open().push(connection);
         let now = u64::try_from(seconds(dunlin_tokio::now())).map_err(failed)?;
         let staple = Staple::read(&answer).map_err(failed)?;
@@ -334,19 +334,19 @@ fn answer_early(registry: &Registry, tcp: TcpStream, config: &Arc<ServerConfig>)
         let more = connection.receive()?;
         if let Some(answer) = response(registry, &connection.data).filter(|_| !answered) {
             answered = true;
-            match connection.tls.early_data() {
+            match connection.tls.connection.early_data() {
                 Some(mut early) => {
                     if early.send(&answer).map_err(failed)? < answer.len() {
                         return Err(failed("the answer does not fit into the output"));
                     }
-                    connection.flush()?;
+                    connection.tls.flush()?;
                 }
-                None => connection.say(&answer)?,
+                None => connection.tls.say(&answer)?,
             }
         }
-        if (answered && connection.tls.negotiated().is_some()) || !more {
-            connection.tls.close();
-            return connection.flush();
+        if (answered && connection.tls.connection.negotiated().is_some()) || !more {
+            connection.tls.connection.close();
+            return connection.tls.flush();
         }
     }
 }
@@ -389,66 +389,38 @@ fn by_datagrams(registry: &Registry, socket: &UdpSocket, hmac: &dyn HmacKey, sto
     }
 }
 
-/// A TLS connection on a blocking socket, and the data that has come.
+/// A connection, and the data that has come.
 struct Connection {
-    tcp: TcpStream,
-    tls: TlsConnection,
-    buffer: Vec<u8>,
+    tls: Tls,
     data: Vec<u8>,
-    bytes: LookUpBytes,
 }
 
 impl Connection {
     fn new(tcp: TcpStream, tls: TlsConnection) -> Result<Self, Error> {
-        tcp.set_nodelay(true).and_then(|()| tcp.set_read_timeout(Some(PATIENCE))).map_err(failed)?;
-        Ok(Self { tcp, tls, buffer: vec![0; BUFFER], data: Vec::new(), bytes: LookUpBytes::default() })
-    }
-
-    fn flush(&mut self) -> Result<(), Error> {
-        let waiting = self.tls.transmit();
-        self.tcp.write_all(waiting).map_err(failed)?;
-        let sent = waiting.len();
-        self.tls.transmitted(sent);
-        self.bytes.sent += sent;
-        Ok(())
-    }
-
-    fn say(&mut self, mut data: &[u8]) -> Result<(), Error> {
-        while !data.is_empty() {
-            let taken = self.tls.send(data).map_err(failed)?;
-            data = data.get(taken..).unwrap_or_default();
-            self.flush()?;
-        }
-        Ok(())
+        Ok(Self { tls: Tls::new(tcp, tls, PATIENCE)?, data: Vec::new() })
     }
 
     /// Receives what comes next, and sends what follows from it. Returns false at the end of TCP.
     fn receive(&mut self) -> Result<bool, Error> {
-        let len = self.tcp.read(&mut self.buffer).map_err(failed)?;
-        self.bytes.received += len;
-        let mut taken = 0;
-        let now = dunlin_tokio::now();
-        while taken < len {
-            let rest = self.buffer.get(taken..len).unwrap_or_default();
-            taken += self.tls.receive(now, rest).map_err(failed)?;
-            loop {
-                if let Some(mut early) = self.tls.early_data()
-                    && !early.received().is_empty()
-                {
-                    let count = early.received().len();
-                    self.data.extend_from_slice(early.received());
-                    early.consume(now, count).map_err(failed)?;
-                    continue;
-                }
-                let count = self.tls.received().len();
-                if count == 0 {
-                    break;
-                }
-                self.data.extend_from_slice(self.tls.received());
-                self.tls.consume(now, count).map_err(failed)?;
+        let data = &mut self.data;
+        let more = self.tls.receive(|tls| {
+            let now = dunlin_tokio::now();
+            if let Some(mut early) = tls.early_data()
+                && !early.received().is_empty()
+            {
+                data.extend_from_slice(early.received());
+                let count = early.received().len();
+                early.consume(now, count).map_err(failed)?;
+                return Ok(true);
             }
-        }
-        self.flush()?;
-        Ok(len > 0)
+            let count = tls.received().len();
+            if count > 0 {
+                data.extend_from_slice(tls.received());
+                tls.consume(now, count).map_err(failed)?;
+            }
+            Ok(count > 0)
+        })?;
+        self.tls.flush()?;
+        Ok(more)
     }
 }

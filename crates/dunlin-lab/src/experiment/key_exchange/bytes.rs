@@ -1,7 +1,7 @@
 //! The bytes of a handshake on real sockets, from captures: every TLS byte, and every byte on the link that
 //! carried it.
 
-use std::io::{Read, Write};
+use std::io::Read;
 use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::thread;
@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use dunlin::{ClientConfig, DtlsConnection, ServerConfig, TlsConnection};
 
+use super::super::blocking::Tls;
 use super::super::datagrams::{Sockets, is_undisturbed};
 use super::foreign::{GnuTls, OpenSsl};
 use super::suites::{AllKeys, Case, Crypto, server_address};
@@ -19,8 +20,6 @@ use crate::error::{failed, socket_failed};
 use crate::link::in_real_time;
 use crate::net::{Ground, Namespace, Pair};
 
-/// More than the payload of the largest TCP segment.
-const BUFFER: usize = 1 << 16;
 /// Longer than any handshake, even at the lowest rate.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// The maximum number of repetitions if packets were retransmitted.
@@ -116,10 +115,10 @@ impl Place<'_> {
                 // A client that ended early has failed and gives the reason.
                 let _ = accepted.send(());
                 let connection = TlsConnection::server(server, dunlin_tokio::now());
-                let mut end = End::new(tcp, connection)?;
-                let ended = end.handshake()?;
-                end.close(false)?;
-                Ok::<_, Error>(ended)
+                let mut tls = Tls::new(tcp, connection, PATIENCE)?;
+                let completed = complete(&mut tls)?;
+                ended(&mut tls)?;
+                Ok::<_, Error>(completed)
             });
             let connecting = self.client.run(move || {
                 in_real_time();
@@ -129,10 +128,12 @@ impl Place<'_> {
                 let start = Instant::now();
                 let connection =
                     TlsConnection::client(client, server_address()?, dunlin_tokio::now()).map_err(failed)?;
-                let mut end = End::new(tcp, connection)?;
-                let ended = end.handshake()?;
-                end.close(true)?;
-                Ok::<_, Error>((start, ended))
+                let mut tls = Tls::new(tcp, connection, PATIENCE)?;
+                let completed = complete(&mut tls)?;
+                // The client closes first.
+                tls.tcp.shutdown(Shutdown::Write).map_err(socket_failed)?;
+                ended(&mut tls)?;
+                Ok::<_, Error>((start, completed))
             });
             let connected = connecting.and_then(|connected| connected);
             if connected.is_err() {
@@ -140,50 +141,29 @@ impl Place<'_> {
                 let _ = self.client.run(|| TcpStream::connect(address));
             }
             let served = serving.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-            let (start, ended) = connected?;
-            Ok(served?.max(ended).duration_since(start))
+            let (start, completed) = connected?;
+            Ok(served?.max(completed).duration_since(start))
         })
     }
 }
 
-/// A connection and its socket.
-struct End {
-    tcp: TcpStream,
-    connection: TlsConnection,
-    buffer: Vec<u8>,
+/// Completes the handshake of a side, and returns the time of its end.
+fn complete(tls: &mut Tls) -> Result<Instant, Error> {
+    loop {
+        tls.flush()?;
+        if tls.connection.negotiated().is_some() {
+            return Ok(Instant::now());
+        }
+        if !tls.receive_alone()? {
+            return Err(failed("the peer closed within the handshake"));
+        }
+    }
 }
 
-impl End {
-    fn new(tcp: TcpStream, connection: TlsConnection) -> Result<Self, Error> {
-        tcp.set_nodelay(true).and_then(|()| tcp.set_read_timeout(Some(PATIENCE))).map_err(socket_failed)?;
-        Ok(Self { tcp, connection, buffer: vec![0; BUFFER] })
-    }
-
-    /// Completes the handshake of this side, and returns the time of its end.
-    fn handshake(&mut self) -> Result<Instant, Error> {
-        loop {
-            let waiting = self.connection.transmit();
-            self.tcp.write_all(waiting).map_err(socket_failed)?;
-            let sent = waiting.len();
-            self.connection.transmitted(sent);
-            if self.connection.negotiated().is_some() {
-                return Ok(Instant::now());
-            }
-            let len = self.tcp.read(&mut self.buffer).map_err(socket_failed)?;
-            let received = self.buffer.get(..len).filter(|received| !received.is_empty());
-            let received = received.ok_or_else(|| failed("the peer closed within the handshake"))?;
-            self.connection.receive(dunlin_tokio::now(), received).map_err(failed)?;
-        }
-    }
-
-    /// Closes TCP, the client first, without close_notify: only the handshake was sent.
-    fn close(&mut self, is_client: bool) -> Result<(), Error> {
-        if is_client {
-            self.tcp.shutdown(Shutdown::Write).map_err(socket_failed)?;
-        }
-        match self.tcp.read(&mut self.buffer).map_err(socket_failed)? {
-            0 => Ok(()),
-            _ => Err(failed("more than a handshake was sent")),
-        }
+/// Waits for the end of TCP, which comes without close_notify: only the handshake was sent.
+fn ended(tls: &mut Tls) -> Result<(), Error> {
+    match tls.tcp.read(&mut [0]).map_err(socket_failed)? {
+        0 => Ok(()),
+        _ => Err(failed("more than a handshake was sent")),
     }
 }
