@@ -156,7 +156,7 @@ impl Lab {
         let cases = network_cases(self.key_type, delay_ms);
         let cases = cases.into_iter().map(|case| Measured::new(case, self, Some(&node)));
         let mut cases = cases.collect::<Result<Vec<_>, _>>()?;
-        node.client.run(|| {
+        node.pair.client.run(|| {
             in_real_time();
             self.measure(&mut cases, runs, progress)
         })??;

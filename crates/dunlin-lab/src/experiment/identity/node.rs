@@ -1,6 +1,6 @@
 //! A registry on a node of its own, behind a link, and the ways to ask it.
 
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
@@ -31,13 +31,8 @@ use super::people::{People, REGISTRY, seconds};
 use crate::Error;
 use crate::error::failed;
 use crate::link::{Line, Link, in_real_time};
-use crate::net::{End, Ground, Namespace};
+use crate::net::{Ground, Pair};
 
-const MTU: u16 = 1500;
-const CLIENT: Ipv4Addr = Ipv4Addr::new(10, 79, 0, 1);
-const NODE: Ipv4Addr = Ipv4Addr::new(10, 79, 0, 2);
-const PREFIX: u8 = 24;
-const DEVICE: &str = "line0";
 /// Longer than any answer takes.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// How often the responder looks whether it shall end.
@@ -67,9 +62,8 @@ pub(super) struct Node {
     resuming: [Arc<ClientConfig>; 2],
     /// Connections whose tickets have not come yet.
     open: Mutex<Vec<Connection>>,
-    /// The namespace of the side that asks.
-    pub(super) client: Namespace,
-    _server: Namespace,
+    /// The namespaces of the side that asks, and of the node.
+    pub(super) pair: Pair,
     stop: Arc<AtomicBool>,
     stop_https: Option<oneshot::Sender<()>>,
     threads: Vec<JoinHandle<()>>,
@@ -98,16 +92,8 @@ impl Node {
         let registry = Arc::new(registry(&directory, &provider, people)?);
         let [log, witness] = registry.keys().clone();
         let trust = RegistryTrust::new(log, vec![witness]).map_err(failed)?;
-        let client = ground.namespace("client")?;
-        let server = ground.namespace("node")?;
-        let ends = [(&client, CLIENT), (&server, NODE)].map(|(namespace, address)| End {
-            namespace,
-            device: DEVICE,
-            address: Some((address, PREFIX)),
-            mtu: MTU,
-        });
         let line = Line { delay: Duration::from_millis(delay_ms.into()), ..Line::default() };
-        let link = Link::start(ends, &line, seed)?;
+        let (pair, link) = Link::between(ground, &line, seed)?;
         // The paper's node has an ECDSA certificate.
         let issuer = Issuer::new(Form::Lean, KEY_TYPE, CHAIN_LENGTH)?;
         let own = issuer.server(&[SERVER_NAME, "127.0.0.1"], KeyPair::generate(KEY_TYPE)?)?;
@@ -125,9 +111,10 @@ impl Node {
             Arc::new(resuming.with_early_data(EarlyDataProtocols::unnamed()))
         });
 
-        let bind = || TcpListener::bind((NODE, 0)).and_then(|socket| Ok((socket.local_addr()?, socket)));
-        let bound = server.run(|| {
-            let datagrams = UdpSocket::bind((NODE, 0))?;
+        let bind =
+            || TcpListener::bind((Pair::SERVER, 0)).and_then(|socket| Ok((socket.local_addr()?, socket)));
+        let bound = pair.server.run(|| {
+            let datagrams = UdpSocket::bind((Pair::SERVER, 0))?;
             datagrams.set_read_timeout(Some(PAUSE))?;
             Ok::<_, std::io::Error>((bind()?, bind()?, (datagrams.local_addr()?, datagrams)))
         })?;
@@ -159,8 +146,7 @@ impl Node {
             full: Arc::new(full),
             resuming,
             open: Mutex::default(),
-            client,
-            _server: server,
+            pair,
             stop,
             stop_https: Some(stop_https),
             threads,
@@ -235,7 +221,7 @@ impl Node {
     }
 
     fn by_hmac(&self, did: &Did) -> Result<Found, Error> {
-        let socket = UdpSocket::bind((CLIENT, 0)).map_err(failed)?;
+        let socket = UdpSocket::bind((Pair::CLIENT, 0)).map_err(failed)?;
         socket
             .set_read_timeout(Some(PATIENCE))
             .and_then(|()| socket.connect(self.datagrams))
@@ -264,7 +250,7 @@ impl Drop for Node {
         drop(self.stop_https.take());
         // Wakes the server that waits for a client. The loopback device of its namespace is down.
         let early = self.early;
-        let _ = self.client.run(move || TcpStream::connect_timeout(&early, PATIENCE));
+        let _ = self.pair.client.run(move || TcpStream::connect_timeout(&early, PATIENCE));
         for thread in self.threads.drain(..) {
             let _ = thread.join();
         }

@@ -2,7 +2,7 @@
 //! carried it.
 
 use std::io::Read;
-use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
+use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -18,7 +18,7 @@ use crate::capture::{Capture, Frame};
 use crate::count::{Connection, connections};
 use crate::error::{failed, socket_failed};
 use crate::link::in_real_time;
-use crate::net::{Ground, Namespace, Pair};
+use crate::net::{Ground, Pair};
 
 /// Longer than any handshake, even at the lowest rate.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -43,13 +43,6 @@ impl Stack<'_> {
     }
 }
 
-/// Two ends and the server's address.
-pub(super) struct Place<'a> {
-    pub(super) client: &'a Namespace,
-    pub(super) server: &'a Namespace,
-    pub(super) address: Ipv4Addr,
-}
-
 /// The frames of one handshake on its own connection, from SYN to FIN. On a busy machine, TCP or a stack may
 /// mistake a delay for a loss and retransmit; the measurement is then repeated.
 pub(super) fn frames(
@@ -64,10 +57,7 @@ pub(super) fn frames(
         let mut capture = Capture::start(&pair.client, Pair::DEVICE)?;
         match stack {
             Stack::Dunlin(client, server) if case.over_datagrams => over_datagrams(pair, client, server)?,
-            Stack::Dunlin(client, server) => {
-                let place = Place { client: &pair.client, server: &pair.server, address: Pair::SERVER };
-                place.handshake(client, server)?;
-            }
+            Stack::Dunlin(client, server) => over_tcp(pair, client, server).map(drop)?,
             Stack::OpenSsl(openssl) => openssl.connect(ground, pair, case, keys)?,
             Stack::GnuTls(gnutls) => gnutls.connect(ground, pair, case, keys.0)?,
         }
@@ -97,54 +87,52 @@ fn over_datagrams(pair: &Pair, client: &Arc<ClientConfig>, server: &Arc<ServerCo
     sockets.carry(&mut client, &mut server, |why| failed(why))
 }
 
-impl Place<'_> {
-    /// Runs a handshake on an idle TCP connection. Returns its duration, from the client's first step to the
-    /// last step of the later side.
-    pub(super) fn handshake(
-        &self,
-        client: &Arc<ClientConfig>,
-        server: &Arc<ServerConfig>,
-    ) -> Result<Duration, Error> {
-        let listener = self.server.run(|| TcpListener::bind((self.address, 0)))?.map_err(socket_failed)?;
-        let address = listener.local_addr().map_err(socket_failed)?;
-        let (accepted, is_accepted) = std::sync::mpsc::channel();
-        thread::scope(|scope| {
-            let serving = scope.spawn(move || {
-                in_real_time();
-                let (tcp, _) = listener.accept().map_err(socket_failed)?;
-                // A client that ended early has failed and gives the reason.
-                let _ = accepted.send(());
-                let connection = TlsConnection::server(server, dunlin_tokio::now());
-                let mut tls = Tls::new(tcp, connection, PATIENCE)?;
-                let completed = complete(&mut tls)?;
-                ended(&mut tls)?;
-                Ok::<_, Error>(completed)
-            });
-            let connecting = self.client.run(move || {
-                in_real_time();
-                let tcp = TcpStream::connect(address).map_err(socket_failed)?;
-                // After TCP's handshake no packet remains that could delay the TLS handshake.
-                is_accepted.recv().map_err(socket_failed)?;
-                let start = Instant::now();
-                let connection =
-                    TlsConnection::client(client, server_address()?, dunlin_tokio::now()).map_err(failed)?;
-                let mut tls = Tls::new(tcp, connection, PATIENCE)?;
-                let completed = complete(&mut tls)?;
-                // The client closes first.
-                tls.tcp.shutdown(Shutdown::Write).map_err(socket_failed)?;
-                ended(&mut tls)?;
-                Ok::<_, Error>((start, completed))
-            });
-            let connected = connecting.and_then(|connected| connected);
-            if connected.is_err() {
-                // The server may wait for a connection that does not come.
-                let _ = self.client.run(|| TcpStream::connect(address));
-            }
-            let served = serving.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-            let (start, completed) = connected?;
-            Ok(served?.max(completed).duration_since(start))
-        })
-    }
+/// Runs a handshake on an idle TCP connection. Returns its duration, from the client's first step to the
+/// last step of the later side.
+pub(super) fn over_tcp(
+    pair: &Pair,
+    client: &Arc<ClientConfig>,
+    server: &Arc<ServerConfig>,
+) -> Result<Duration, Error> {
+    let listener = pair.server.run(|| TcpListener::bind((Pair::SERVER, 0)))?.map_err(socket_failed)?;
+    let address = listener.local_addr().map_err(socket_failed)?;
+    let (accepted, is_accepted) = std::sync::mpsc::channel();
+    thread::scope(|scope| {
+        let serving = scope.spawn(move || {
+            in_real_time();
+            let (tcp, _) = listener.accept().map_err(socket_failed)?;
+            // A client that ended early has failed and gives the reason.
+            let _ = accepted.send(());
+            let connection = TlsConnection::server(server, dunlin_tokio::now());
+            let mut tls = Tls::new(tcp, connection, PATIENCE)?;
+            let completed = complete(&mut tls)?;
+            ended(&mut tls)?;
+            Ok::<_, Error>(completed)
+        });
+        let connecting = pair.client.run(move || {
+            in_real_time();
+            let tcp = TcpStream::connect(address).map_err(socket_failed)?;
+            // After TCP's handshake no packet remains that could delay the TLS handshake.
+            is_accepted.recv().map_err(socket_failed)?;
+            let start = Instant::now();
+            let connection =
+                TlsConnection::client(client, server_address()?, dunlin_tokio::now()).map_err(failed)?;
+            let mut tls = Tls::new(tcp, connection, PATIENCE)?;
+            let completed = complete(&mut tls)?;
+            // The client closes first.
+            tls.tcp.shutdown(Shutdown::Write).map_err(socket_failed)?;
+            ended(&mut tls)?;
+            Ok::<_, Error>((start, completed))
+        });
+        let connected = connecting.and_then(|connected| connected);
+        if connected.is_err() {
+            // The server may wait for a connection that does not come.
+            let _ = pair.client.run(|| TcpStream::connect(address));
+        }
+        let served = serving.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        let (start, completed) = connected?;
+        Ok(served?.max(completed).duration_since(start))
+    })
 }
 
 /// Completes the handshake of a side, and returns the time of its end.

@@ -8,10 +8,9 @@ use dunlin::wire::{NamedGroup, SignatureScheme};
 use super::super::datagrams::IP_AND_UDP;
 use super::super::foreign::{Foreign, Library, MemoryFile};
 use super::super::keys::Files;
-use super::MTU;
 use super::suites::{AllKeys, Case, Crypto, End};
 use crate::Error;
-use crate::net::{Ground, Pair};
+use crate::net::{Ground, MTU, Pair};
 
 const OPENSSL: &[&str] = &[include_str!("openssl.c")];
 const GNUTLS: &[&str] = &[include_str!("gnutls.c")];

@@ -25,11 +25,9 @@ use super::{Experiment, Plan, Progress, Way, watch};
 use crate::Error;
 use crate::capture::{Frame, save_pcap};
 use crate::count::{Layers, connections};
-use crate::net::{Ground, Pair};
+use crate::net::{Ground, MTU, Pair};
 use crate::report::{About, Row};
 
-/// The MTU of Ethernet, in bytes.
-const MTU: u16 = 1500;
 /// The number of handshakes in a turn of a stack, and the number of turns.
 const HANDSHAKES: usize = 20;
 const TURNS: usize = 10;

@@ -15,9 +15,9 @@ use pki_types::{CertificateDer, PrivateKeyDer};
 
 use super::super::datagrams::IP_AND_UDP;
 use super::super::keys::{self, SERVER_NAME, psk, trust};
-use super::MTU;
 use crate::Error;
 use crate::error::failed;
+use crate::net::MTU;
 use crate::report::Row;
 
 /// The name by which both sides know the key; 15 bytes.

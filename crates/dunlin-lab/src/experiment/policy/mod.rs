@@ -38,11 +38,9 @@ use super::foreign::{Foreign, Library};
 use super::{Experiment, Plan, Progress, Way};
 use crate::Error;
 use crate::error::failed;
-use crate::net::{Ground, Namespace, Pair};
+use crate::net::{Ground, MTU, Namespace, Pair};
 use crate::report::{About, Row};
 
-/// The MTU of Ethernet, in bytes.
-const MTU: u16 = 1500;
 /// The uploads before the first measured one: sessions, cached certificates and addresses are then known to
 /// both sides.
 const WARM_UP: usize = 2;
