@@ -378,12 +378,9 @@ fn with_layers(row: Row, case: &Case<'_>, connection: usize, all: &[(Layers, u64
         .figure("link_bytes", &figure(|layers| layers.link_bytes))
         .figure("ip_bytes", &figure(|layers| layers.ip_bytes))
         .figure("transport_bytes", &figure(|layers| layers.transport_bytes))
-        .figure("tls_bytes", &figure(|layers| layers.tls_bytes));
-    let row = match case.paper_tls(connection) {
-        Some(bytes) => row.paper("tls_bytes", bytes),
-        None => row,
-    };
-    let row = row.figure("packets", &figure(|layers| layers.packets));
+        .figure("tls_bytes", &figure(|layers| layers.tls_bytes))
+        .paper("tls_bytes", case.paper_tls(connection))
+        .figure("packets", &figure(|layers| layers.packets));
     if !case.protocol.is_over_datagrams() {
         // TCP never sends them.
         return row;

@@ -320,11 +320,8 @@ impl Results {
             ),
         ];
         let row = saved.iter().fold(row, |row, (name, saved)| {
-            let row = row.figure(name, saved);
-            match case.paper_saved_percent().filter(|_| !saved.is_empty()) {
-                Some(percent) => row.paper(name, percent),
-                None => row,
-            }
+            let paper = if saved.is_empty() { None } else { case.paper_saved_percent() };
+            row.figure(name, saved).paper(name, paper)
         });
         let row = row
             .figure("handovers", &of(|run| run.handovers.into()))

@@ -151,19 +151,16 @@ impl Case {
 
     /// Makes a row for the case.
     pub(super) fn row(&self) -> Row {
-        let row = Row::new()
+        Row::new()
             .with("stack", "dunlin")
             .with("protocol", "tls1.3")
             .with("way", if self.delay_ms().is_some() { "real" } else { "virtual" })
             .with("credential", self.key_type.name())
             .with("server", self.server.name())
-            .with("client", self.client.map_or("none", Kind::name));
-        let row = if self.shows(Kind::Vc) { row.with("form", self.form.name()) } else { row };
-        let row = if self.is_original() { row } else { row.with("resolver", self.resolver.name()) };
-        match self.delay_ms() {
-            Some(delay_ms) => row.with("delay_ms", delay_ms),
-            None => row,
-        }
+            .with("client", self.client.map_or("none", Kind::name))
+            .with_some("form", self.shows(Kind::Vc).then_some(self.form.name()))
+            .with_some("resolver", (!self.is_original()).then_some(self.resolver.name()))
+            .with_some("delay_ms", self.delay_ms())
     }
 
     /// The paper's figures of this handshake.

@@ -290,28 +290,25 @@ impl Measured {
         let latencies = self.latencies_ms();
         let latency = median_of(&latencies);
         let paper = case.paper();
-        let with_paper = |row: Row, name: &str, value: Option<f64>| match value {
-            Some(value) => row.paper(name, value),
-            None => row,
-        };
-        let row = case.row().figure("server_bytes", &self.figures(|done| done.server.sent_bytes as f64));
         let bytes = paper.as_ref().and_then(|paper| paper.bytes.as_ref());
-        let row = with_paper(row, "server_bytes", bytes.map(|bytes| bytes.total));
-        let row = row.figure("client_bytes", &self.figures(|done| done.client.sent_bytes as f64));
-        let row = match case.client {
-            Some(_) => row,
-            None => {
-                let row = row.figure("public_key_bytes", &self.figures(|done| self.public_key_bytes(done)));
-                let row = with_paper(row, "public_key_bytes", bytes.map(|bytes| bytes.public_keys));
-                let signatures = |done: &Handshake| done.client.operations.signature_bytes as f64;
-                let row = row.figure("signature_bytes", &self.figures(signatures));
-                with_paper(row, "signature_bytes", bytes.map(|bytes| bytes.signatures))
-            }
-        };
-        let row = row.figure("latency_ms", &latencies);
-        let row = with_paper(row, "latency_ms", paper.as_ref().map(|paper| paper.latency_ms));
-        let row = row.figure("client_us", &self.figures(|done| us(done.client)));
-        let row = row.figure("server_us", &self.figures(|done| us(done.server)));
+        let mut row = case
+            .row()
+            .figure("server_bytes", &self.figures(|done| done.server.sent_bytes as f64))
+            .paper("server_bytes", bytes.map(|bytes| bytes.total))
+            .figure("client_bytes", &self.figures(|done| done.client.sent_bytes as f64));
+        if case.client.is_none() {
+            let signatures = |done: &Handshake| done.client.operations.signature_bytes as f64;
+            row = row
+                .figure("public_key_bytes", &self.figures(|done| self.public_key_bytes(done)))
+                .paper("public_key_bytes", bytes.map(|bytes| bytes.public_keys))
+                .figure("signature_bytes", &self.figures(signatures))
+                .paper("signature_bytes", bytes.map(|bytes| bytes.signatures));
+        }
+        let row = row
+            .figure("latency_ms", &latencies)
+            .paper("latency_ms", paper.as_ref().map(|paper| paper.latency_ms))
+            .figure("client_us", &self.figures(|done| us(done.client)))
+            .figure("server_us", &self.figures(|done| us(done.server)));
         let row = if self.look_ups.is_some() { self.with_look_ups(row) } else { row };
         let original = find(all, &case.original()).filter(|_| !case.is_original());
         let Some(original) = original.map(|original| median_of(&original.latencies_ms())) else { return row };
@@ -323,15 +320,12 @@ impl Measured {
         }
         let model =
             paper::model(original, case.server, case.client, |kind| message(kind).unwrap_or_default());
-        let row = row.figure("model_ms", &[model]);
-        let row = row.figure("model_error_percent", &[(model / latency - 1.0) * 100.0]);
-        match paper.and_then(|paper| Some((paper.latency_ms, paper.model_ms?))) {
-            Some((latency, model)) => {
-                let row = row.paper("model_ms", model);
-                row.paper("model_error_percent", (model / latency - 1.0) * 100.0)
-            }
-            None => row,
-        }
+        let error = |model: f64, latency: f64| (model / latency - 1.0) * 100.0;
+        let papers = paper.and_then(|paper| Some((paper.model_ms?, paper.latency_ms)));
+        row.figure("model_ms", &[model])
+            .figure("model_error_percent", &[error(model, latency)])
+            .paper("model_ms", papers.map(|(model, _)| model))
+            .paper("model_error_percent", papers.map(|(model, latency)| error(model, latency)))
     }
 
     /// Adds the bytes between both sides and the registry. In the paper, a server sends 377 to resolve the
@@ -340,10 +334,9 @@ impl Measured {
         let of = |bytes: fn(&LookUpBytes) -> usize| {
             self.done.iter().map(|done| bytes(&done.look_ups) as f64).collect::<Vec<_>>()
         };
-        let row = row.figure("resolver_bytes", &of(|bytes| bytes.sent));
-        let row =
-            if self.case.client.is_none() { row.paper("resolver_bytes", paper::RESOLVER_BYTES) } else { row };
-        row.figure("resolver_answer_bytes", &of(|bytes| bytes.received))
+        row.figure("resolver_bytes", &of(|bytes| bytes.sent))
+            .paper("resolver_bytes", self.case.client.is_none().then_some(paper::RESOLVER_BYTES))
+            .figure("resolver_answer_bytes", &of(|bytes| bytes.received))
     }
 
     /// The times in which the client has judged the identity of the server, in milliseconds.
@@ -399,11 +392,7 @@ fn message_ms(cases: &[Measured], kind: Kind) -> Vec<f64> {
 fn message_rows(key_type: KeyType, cases: &[Measured]) -> Vec<Row> {
     let row = |message: &str, measured: Vec<f64>, paper: Option<f64>| {
         let row = Row::new().with("stack", "dunlin").with("credential", key_type.name());
-        let row = row.with("message", message).figure("verify_ms", &measured);
-        match paper {
-            Some(paper) => row.paper("verify_ms", paper),
-            None => row,
-        }
+        row.with("message", message).figure("verify_ms", &measured).paper("verify_ms", paper)
     };
     let signature = |done: &Handshake| {
         let client = &done.client.operations;
@@ -441,10 +430,14 @@ fn difference_rows(cases: &[Measured]) -> Vec<Row> {
             let at = |values: &[f64]| values.get(values.len().saturating_sub(1) * percentile / 100).copied();
             let (Some(measured), Some(model)) = (at(&measured), at(&model)) else { continue };
             let row = Row::new().with("stack", "dunlin").with("credential", vc.case.key_type.name());
-            let row = row.with("figure", figure).with("percentile", percentile);
-            let row = row.figure("difference_ms", &[measured]).figure("model_difference_ms", &[model]);
             let is_mean = figure == "4" && percentile == 50 && vc.case.key_type == KeyType::P256;
-            rows.push(if is_mean { row.paper("difference_ms", paper::FIGURE_4) } else { row });
+            rows.push(
+                row.with("figure", figure)
+                    .with("percentile", percentile)
+                    .figure("difference_ms", &[measured])
+                    .figure("model_difference_ms", &[model])
+                    .paper("difference_ms", is_mean.then_some(paper::FIGURE_4)),
+            );
         }
     }
     rows

@@ -78,11 +78,9 @@ impl SlowLink {
             .figure("model_error_percent", &errors)
             .figure("path_bytes", &[parts.path_bytes])
             .figure("equation_1_ms", &[computed_ms + sent_ms(parts.handshake_bytes)])
-            .figure("transmission_ms", &[sent_ms(parts.handshake_bytes)]);
-        Ok(match case.paper {
-            Some(bytes) => row.paper("transmission_ms", sent_ms(bytes)),
-            None => row,
-        })
+            .figure("transmission_ms", &[sent_ms(parts.handshake_bytes)])
+            .paper("transmission_ms", case.paper.map(sent_ms));
+        Ok(row)
     }
 }
 

@@ -241,8 +241,10 @@ impl<'a> Lab<'a> {
             }
         }
         let of = |figure: fn(&Layers) -> u64| layers.iter().map(|all| figure(all) as f64).collect::<Vec<_>>();
-        let row = self.row(case, stack.name()).figure("handshake_bytes", &of(|layers| layers.tls_bytes));
-        let row = with_paper(case, row)
+        let row = self
+            .row(case, stack.name())
+            .figure("handshake_bytes", &of(|layers| layers.tls_bytes))
+            .paper("handshake_bytes", case.paper)
             .figure("total_bytes", &of(|layers| layers.total_bytes()))
             .figure("packets", &of(|layers| layers.packets));
         Ok(if case.over_datagrams { row } else { row.figure(PATH, &paths) })
@@ -261,7 +263,8 @@ impl<'a> Lab<'a> {
             Ok(turns.iter().map(|turn| turn.sent_bytes).sum::<usize>() as f64)
         });
         let sent = sent.collect::<Result<Vec<_>, Error>>()?;
-        Ok(with_paper(case, self.row(case, "dunlin").figure("handshake_bytes", &sent)))
+        let row = self.row(case, "dunlin").figure("handshake_bytes", &sent);
+        Ok(row.paper("handshake_bytes", case.paper))
     }
 
     /// Measures the duration of a case at each rate; `measured` is its row of bytes and times.
@@ -310,21 +313,11 @@ fn overtaking(rows: &[Row]) -> Vec<Row> {
         // Bits divided by microseconds are megabits a second.
         let kbit_per_s = (rsa_bytes - psk_bytes) * 8.0 / (psk_us - rsa_us) * 1e3;
         let copied = ["stack", "protocol", "authentication", "key_bits", "way"].iter();
-        let row = copied.fold(Row::new().with("mechanism", "rsa"), |row, name| match rsa.get(name) {
-            Some(value) => row.with(name, value.clone()),
-            None => row,
-        });
+        let row = Row::new().with("mechanism", "rsa");
+        let row = copied.fold(row, |row, name| row.with_some(name, rsa.get(name).cloned()));
         (kbit_per_s > 0.0).then(|| row.figure("overtake_kbit_per_s", &[kbit_per_s]))
     };
     rows.iter().filter(|row| is(row, "rsa")).filter_map(rate).collect()
-}
-
-/// Adds the paper's figures.
-fn with_paper(case: &Case, row: Row) -> Row {
-    match case.paper {
-        Some(bytes) => row.paper("handshake_bytes", bytes),
-        None => row,
-    }
 }
 
 #[cfg(test)]
