@@ -5,6 +5,7 @@ mod named;
 
 mod blocking;
 mod caching;
+mod core;
 mod datagrams;
 mod foreign;
 mod gateway;
@@ -14,6 +15,7 @@ mod key_exchange;
 mod keys;
 mod link;
 mod policy;
+mod valgrind;
 mod watch;
 
 use std::borrow::Cow;
@@ -177,6 +179,11 @@ impl Progress {
     pub fn note(&self, line: &str) {
         // A closed stderr does not end an experiment.
         let _ = self.bar.suspend(|| writeln!(io::stderr(), "{line}"));
+    }
+
+    /// Notes what a run leaves out because it failed.
+    fn without<T>(&self, made: Result<T, Error>) -> Option<T> {
+        made.inspect_err(|error| self.note(&format!("left out: {error}"))).ok()
     }
 
     /// Counts a step as done.

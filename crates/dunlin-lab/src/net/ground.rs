@@ -1,8 +1,10 @@
 //! Namespaces, and processes that do not outlive the experiment.
 
 use std::fs::File;
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::process::{self, Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use nix::sched::{CloneFlags, setns, unshare};
 
@@ -12,6 +14,8 @@ use crate::Error;
 
 /// The MTU of Ethernet, in bytes.
 pub(crate) const MTU: u16 = 1500;
+/// How often a process is asked whether it listens.
+const PAUSE: Duration = Duration::from_millis(1);
 
 /// Starts processes in namespaces, and ends them all when it is dropped or when this process ends, even by
 /// SIGKILL.
@@ -112,6 +116,23 @@ impl Process<'_> {
     /// The process, to talk to or to wait for. Its number here differs from the one inside its PID namespace.
     pub fn child(&mut self) -> &mut Child {
         &mut self.child
+    }
+
+    /// Waits until the process listens at this address; returns false if it has ended, or is too late.
+    pub(crate) fn listens(
+        &mut self,
+        namespace: &Namespace,
+        address: SocketAddr,
+        patience: Duration,
+    ) -> Result<bool, Error> {
+        let start = Instant::now();
+        while namespace.run(|| TcpStream::connect(address))?.is_err() {
+            if start.elapsed() > patience || !matches!(self.child.try_wait(), Ok(None)) {
+                return Ok(false);
+            }
+            thread::sleep(PAUSE);
+        }
+        Ok(true)
     }
 }
 

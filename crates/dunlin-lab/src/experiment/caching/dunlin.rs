@@ -14,45 +14,34 @@ use super::super::blocking::Tls;
 use super::super::keys::SERVER_NAME;
 use super::case::{CONNECTIONS, Case, Handshake, PATIENCE};
 use super::ends::{client, expect, server};
-use super::{ANSWER, QUESTION, Stack, datagrams};
+use super::{ANSWER, QUESTION, datagrams};
 use crate::Error;
 use crate::error::failed;
-use crate::net::{Ground, Pair};
+use crate::net::Pair;
 
-pub(super) struct Dunlin;
-
-impl Stack for Dunlin {
-    fn name(&self) -> &'static str {
-        "dunlin"
+/// Connects twice, as the case says.
+pub(super) fn connect(pair: &Pair, case: &Case<'_>, mtu: u16) -> Result<(), Error> {
+    if case.protocol.is_over_datagrams() {
+        return datagrams::connect(pair, case, mtu);
     }
-
-    fn has(&self, _: &Case<'_>, _: u16) -> bool {
-        true
-    }
-
-    fn connect(&self, _: &Ground, pair: &Pair, case: &Case<'_>, mtu: u16) -> Result<(), Error> {
-        if case.protocol.is_over_datagrams() {
-            return datagrams::connect(pair, case, mtu);
+    let client = Arc::new(client(case)?);
+    let server = Arc::new(server(case)?);
+    let listener = pair.server.run(|| TcpListener::bind((Pair::SERVER, 0)))?.map_err(failed)?;
+    let address = listener.local_addr().map_err(failed)?;
+    thread::scope(|scope| {
+        let serving = scope
+            .spawn(|| pair.server.run(|| CONNECTIONS.iter().try_for_each(|_| serve(&listener, &server))));
+        let connecting = pair.client.run(|| {
+            case.mode.handshakes().into_iter().try_for_each(|handshake| ask(address, &client, handshake))
+        });
+        if connecting.as_ref().is_ok_and(Result::is_ok) {
+            serving.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))??;
+        } else {
+            // The server waits for a connection that does not come.
+            drop(TcpStream::connect(address));
         }
-        let client = Arc::new(client(case)?);
-        let server = Arc::new(server(case)?);
-        let listener = pair.server.run(|| TcpListener::bind((Pair::SERVER, 0)))?.map_err(failed)?;
-        let address = listener.local_addr().map_err(failed)?;
-        thread::scope(|scope| {
-            let serving = scope
-                .spawn(|| pair.server.run(|| CONNECTIONS.iter().try_for_each(|_| serve(&listener, &server))));
-            let connecting = pair.client.run(|| {
-                case.mode.handshakes().into_iter().try_for_each(|handshake| ask(address, &client, handshake))
-            });
-            if connecting.as_ref().is_ok_and(Result::is_ok) {
-                serving.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))??;
-            } else {
-                // The server waits for a connection that does not come.
-                drop(TcpStream::connect(address));
-            }
-            connecting?
-        })
-    }
+        connecting?
+    })
 }
 
 /// One connection of the client.

@@ -19,16 +19,14 @@ mod virtual_time;
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::rc::Rc;
 use std::time::Duration;
 
 use case::{CONNECTIONS, Case, Credential, Keys, Mode, PATIENCE, Protocol};
-pub(super) use cost::inclusive;
-
 use dunlin_pki::KeyType;
 use foreign::Files;
 
-use super::foreign::OPENSSL_AS_SHIPPED;
+use super::foreign::{Foreign, OPENSSL_AS_SHIPPED, is_installed};
+use super::valgrind::{ADVICE, PROGRAM};
 use super::{Experiment, Plan, Progress, Way};
 use crate::Error;
 use crate::capture::{Capture, Frame, save_pcap};
@@ -50,38 +48,47 @@ const ANSWER: &[u8] = b"I hear you fa shizzle!";
 const ATTEMPTS: u32 = 10;
 /// The MTU of IEEE 802.15.4.
 const SMALLEST_MTU: u16 = 127;
-/// An implementation of TLS.
-trait Stack {
-    fn name(&self) -> &'static str;
-
-    /// Returns whether it supports the protocol with these keys in this mode, over packets of this length.
-    fn has(&self, case: &Case<'_>, mtu: u16) -> bool;
-
-    /// Connects twice, as the case says.
-    ///
-    /// # Errors
-    /// A handshake failed, or was of another kind than the case says.
-    fn connect(&self, ground: &Ground, pair: &Pair, case: &Case<'_>, mtu: u16) -> Result<(), Error>;
+/// A stack in its environment.
+enum Stack<'g> {
+    /// Dunlin in virtual time.
+    Virtual,
+    /// Dunlin on real sockets.
+    Dunlin(&'g Ground),
+    /// Another library on real sockets.
+    Foreign(&'g Ground, Foreign),
 }
 
-/// A stack in its environment.
-trait Measured {
-    fn name(&self) -> &'static str;
+impl Stack<'_> {
+    const fn name(&self) -> &'static str {
+        match self {
+            Self::Virtual | Self::Dunlin(_) => "dunlin",
+            Self::Foreign(_, foreign) => foreign.name,
+        }
+    }
 
     /// Returns whether it supports the protocol with these keys in this mode, over packets of this length.
-    fn has(&self, case: &Case<'_>, mtu: u16) -> bool;
+    fn has(&self, case: &Case<'_>, mtu: u16) -> bool {
+        match self {
+            Self::Virtual | Self::Dunlin(_) => true,
+            Self::Foreign(_, foreign) => foreign::has(foreign, case, mtu),
+        }
+    }
 
     /// Returns the frames of the two connections of the case.
     ///
     /// # Errors
-    /// As [`Stack::connect`], or a missing part.
-    fn frames(&self, case: &Case<'_>, mtu: u16) -> Result<Vec<Frame>, Error>;
-}
-
-/// A stack on real sockets.
-struct OnSockets {
-    ground: Rc<Ground>,
-    stack: Box<dyn Stack>,
+    /// A handshake failed, or was of another kind than the case says, or a part is missing.
+    fn frames(&self, case: &Case<'_>, mtu: u16) -> Result<Vec<Frame>, Error> {
+        match self {
+            Self::Virtual => virtual_time::frames(case, mtu),
+            Self::Dunlin(ground) => {
+                on_sockets(self.name(), ground, case, mtu, |pair| dunlin::connect(pair, case, mtu))
+            }
+            Self::Foreign(ground, foreign) => on_sockets(self.name(), ground, case, mtu, |pair| {
+                foreign::connect(foreign, ground, pair, case, mtu)
+            }),
+        }
+    }
 }
 
 /// The cells of a plan, by their parameters.
@@ -201,15 +208,16 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
 };
 
 fn run(plan: &Plan, progress: &Progress, rows: &mut Vec<Row>) -> Result<(), Error> {
-    let measured: Vec<Box<dyn Measured>> = match plan.way {
-        Way::Real => on_sockets(progress)?,
-        Way::Virtual => vec![Box::new(virtual_time::InVirtualTime)],
-    };
+    let ground = if plan.way == Way::Real { Some(Ground::new()?) } else { None };
+    let mut stacks = vec![ground.as_ref().map_or(Stack::Virtual, Stack::Dunlin)];
+    if let Some(ground) = &ground {
+        let rivals = foreign::LIBRARIES.iter().filter_map(|library| progress.without(library.compile()));
+        stacks.extend(rivals.map(|foreign| Stack::Foreign(ground, foreign)));
+    }
     let cells = Cells::new(plan.quick);
     let chains = chains(plan.quick);
     let on_air = airtime::credentials(plan.quick);
-    let can_count =
-        valgrind::is_there().inspect_err(|error| progress.note(&format!("left out: {error}"))).is_ok();
+    let can_count = progress.without(is_installed(PROGRAM, ADVICE)).is_some();
     let in_memory =
         |(credential, chain_length)| InMemory { credential, chain_length, quick: plan.quick, can_count };
     let chains: Vec<_> = chains.into_iter().map(in_memory).collect();
@@ -222,7 +230,7 @@ fn run(plan: &Plan, progress: &Progress, rows: &mut Vec<Row>) -> Result<(), Erro
         for (protocol, mtu, mode) in cells.of(credential) {
             let case = Case { keys: &keys, protocol, mode };
             progress.now(format!("{}, MTU {mtu}", case.name()));
-            rows.extend(measure(&measured, &case, mtu, plan, &mut full, progress)?);
+            rows.extend(measure(&stacks, &case, mtu, plan, &mut full, progress)?);
         }
     }
     for chain in chains {
@@ -305,23 +313,9 @@ impl Full {
     }
 }
 
-/// Dunlin, and the rivals whose libraries this machine has.
-fn on_sockets(progress: &Progress) -> Result<Vec<Box<dyn Measured>>, Error> {
-    let ground = Rc::new(Ground::new()?);
-    let mut stacks: Vec<Box<dyn Stack>> = vec![Box::new(dunlin::Dunlin)];
-    for library in foreign::LIBRARIES {
-        match library.compile() {
-            Ok(foreign) => stacks.push(Box::new(foreign)),
-            Err(error) => progress.note(&format!("left out: {error}")),
-        }
-    }
-    let on_sockets = |stack| Box::new(OnSockets { ground: Rc::clone(&ground), stack }) as Box<dyn Measured>;
-    Ok(stacks.into_iter().map(on_sockets).collect())
-}
-
 /// Measures the rows of a case for all stacks in turns.
 fn measure(
-    stacks: &[Box<dyn Measured>],
+    stacks: &[Stack<'_>],
     case: &Case<'_>,
     mtu: u16,
     plan: &Plan,
@@ -388,48 +382,44 @@ fn with_layers(row: Row, case: &Case<'_>, connection: usize, all: &[(Layers, u64
     row.figure("ip_fragments", &figure(|layers| layers.ip_fragments))
 }
 
-impl Measured for OnSockets {
-    fn name(&self) -> &'static str {
-        self.stack.name()
-    }
-
-    fn has(&self, case: &Case<'_>, mtu: u16) -> bool {
-        self.stack.has(case, mtu)
-    }
-
-    /// On a busy machine, TCP or a stack may mistake a delay for a loss and retransmit. That is not the
-    /// stack's fault, so the measurement is repeated.
-    fn frames(&self, case: &Case<'_>, mtu: u16) -> Result<Vec<Frame>, Error> {
-        let failed = |why: &str| Error::new(self.name(), why, "run it again on an idle machine");
-        for attempt in 1..=ATTEMPTS {
-            // New namespaces, so that TCP remembers no other connection.
-            let pair = self.ground.pair(mtu)?;
-            let mut capture = Capture::start(&pair.client, Pair::DEVICE)?;
-            let connected = self.stack.connect(&self.ground, &pair, case, mtu);
-            if case.protocol.is_over_datagrams() {
-                let frames = capture.finish()?;
-                // A rival may fail when its datagrams come late.
-                match (datagrams::is_undisturbed(&frames), connected) {
-                    (true, connected) => return connected.map(|()| frames),
-                    (false, Err(error)) if attempt == ATTEMPTS => return Err(error),
-                    (false, _) => continue,
-                }
-            }
-            connected?;
-            let closed = |frames: &[Frame]| {
-                let all = connections(frames);
-                all.len() == CONNECTIONS.len() && all.iter().all(Connection::is_closed)
-            };
-            if !capture.wait(PATIENCE, closed)? {
-                return Err(failed("two connections should open and close, but do not"));
-            }
+/// Returns the frames of two connections on real sockets. On a busy machine, TCP or a stack may mistake a delay
+/// for a loss and retransmit. That is not the stack's fault, so the measurement is repeated.
+fn on_sockets(
+    name: &str,
+    ground: &Ground,
+    case: &Case<'_>,
+    mtu: u16,
+    connect: impl Fn(&Pair) -> Result<(), Error>,
+) -> Result<Vec<Frame>, Error> {
+    let failed = |why: &str| Error::new(name, why, "run it again on an idle machine");
+    for attempt in 1..=ATTEMPTS {
+        // New namespaces, so that TCP remembers no other connection.
+        let pair = ground.pair(mtu)?;
+        let mut capture = Capture::start(&pair.client, Pair::DEVICE)?;
+        let connected = connect(&pair);
+        if case.protocol.is_over_datagrams() {
             let frames = capture.finish()?;
-            if connections(&frames).iter().all(|connection| connection.resent_packets == 0) {
-                return Ok(frames);
+            // A rival may fail when its datagrams come late.
+            match (datagrams::is_undisturbed(&frames), connected) {
+                (true, connected) => return connected.map(|()| frames),
+                (false, Err(error)) if attempt == ATTEMPTS => return Err(error),
+                (false, _) => continue,
             }
         }
-        Err(failed("packets are sent again and again"))
+        connected?;
+        let closed = |frames: &[Frame]| {
+            let all = connections(frames);
+            all.len() == CONNECTIONS.len() && all.iter().all(Connection::is_closed)
+        };
+        if !capture.wait(PATIENCE, closed)? {
+            return Err(failed("two connections should open and close, but do not"));
+        }
+        let frames = capture.finish()?;
+        if connections(&frames).iter().all(|connection| connection.resent_packets == 0) {
+            return Ok(frames);
+        }
     }
+    Err(failed("packets are sent again and again"))
 }
 
 /// Runs a task that the experiment `caching` measures from outside, when this program has started itself

@@ -110,10 +110,10 @@ fn in_virtual_time(keys: &Keys, seeds: &[u64], quick: bool, progress: &Progress)
     progress.steps(all.len() + alone.len());
     let cores = thread::available_parallelism().map_or(1, usize::from);
     let run = |case: &Case| seeds.iter().map(|seed| virtual_time::run(case, keys, *seed)).collect();
-    let all = in_parallel(all, cores, progress, run)?;
+    let all = in_parallel(all, Case::name, cores, progress, run)?;
     let handshake =
         |case: &Case| seeds.iter().map(|seed| virtual_time::handshake(case, keys, *seed)).collect();
-    let alone = in_parallel(alone, cores, progress, handshake)?;
+    let alone = in_parallel(alone, Case::name, cores, progress, handshake)?;
     let results = Results { all, alone };
     Ok(cases.iter().map(|case| results.row(case, "dunlin", Way::Virtual, None)).collect())
 }
@@ -122,12 +122,8 @@ fn in_virtual_time(keys: &Keys, seeds: &[u64], quick: bool, progress: &Progress)
 fn on_sockets(keys: &Keys, seeds: &[u64], progress: &Progress) -> Result<Vec<Row>, Error> {
     let ground = Ground::new()?;
     let mut stacks = vec![Stack::Dunlin];
-    for rival in [Rival::openssl(), Rival::mbedtls(&[])] {
-        match rival {
-            Ok(rival) => stacks.push(Stack::Rival(rival)),
-            Err(error) => progress.note(&format!("left out: {error}")),
-        }
-    }
+    let rivals = [Rival::openssl(), Rival::mbedtls(&[])];
+    stacks.extend(rivals.into_iter().filter_map(|rival| progress.without(rival)).map(Stack::Rival));
     let paths: Vec<_> = paths(true)
         .into_iter()
         .filter(|path| path.nat.is_none_or(|nat| nat == NatKind::PortRestricted))
@@ -151,9 +147,13 @@ fn on_sockets(keys: &Keys, seeds: &[u64], progress: &Progress) -> Result<Vec<Row
     let mut results: Vec<_> = stacks.iter().map(|_| Results::default()).collect();
     for seed in seeds {
         let measure = |cases: &BTreeSet<(usize, Case)>, talk: Talk| {
-            in_parallel(cases.clone(), cases.len(), progress, |(stack, case): &(usize, Case)| {
-                stacks[*stack].run(&ground, case, keys, talk, *seed)
-            })
+            in_parallel(
+                cases.clone(),
+                |(_, case)| case.name(),
+                cases.len(),
+                progress,
+                |(stack, case): &(usize, Case)| stacks[*stack].run(&ground, case, keys, talk, *seed),
+            )
         };
         for ((stack, case), figures) in measure(&all, TALK)? {
             results[stack].all.entry(case).or_default().push(figures);
@@ -201,26 +201,10 @@ fn cases(paths: &[Path], has: impl Fn(Scheme) -> bool) -> Vec<Case> {
     cases
 }
 
-/// A case, perhaps with more about it.
-trait Named {
-    fn name(&self) -> String;
-}
-
-impl Named for Case {
-    fn name(&self) -> String {
-        Self::name(self)
-    }
-}
-
-impl Named for (usize, Case) {
-    fn name(&self) -> String {
-        self.1.name()
-    }
-}
-
 /// Does the work of each case, with this many workers.
-fn in_parallel<K: Copy + Named + Ord + Send + Sync, T: Send>(
+fn in_parallel<K: Copy + Ord + Send + Sync, T: Send>(
     cases: BTreeSet<K>,
+    name: impl Fn(&K) -> String + Sync,
     workers: usize,
     progress: &Progress,
     work: impl Fn(&K) -> Result<T, Error> + Sync,
@@ -231,7 +215,7 @@ fn in_parallel<K: Copy + Named + Ord + Send + Sync, T: Send>(
         let mut done = Vec::new();
         while let Some(case) = cases.get(next.fetch_add(1, Ordering::Relaxed)) {
             let result = work(case)?;
-            progress.now(case.name());
+            progress.now(name(case));
             progress.step();
             done.push((*case, result));
         }

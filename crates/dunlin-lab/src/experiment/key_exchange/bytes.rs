@@ -11,7 +11,7 @@ use dunlin::{ClientConfig, DtlsConnection, ServerConfig, TlsConnection};
 
 use super::super::blocking::Tls;
 use super::super::datagrams::{Sockets, is_undisturbed};
-use super::foreign::{GnuTls, OpenSsl};
+use super::super::foreign::Foreign;
 use super::suites::{AllKeys, Case, Crypto, server_address};
 use crate::Error;
 use crate::capture::{Capture, Frame};
@@ -28,8 +28,7 @@ const ATTEMPTS: u32 = 10;
 /// The stacks of a handshake.
 pub(super) enum Stack<'a> {
     Dunlin(&'a Arc<ClientConfig>, &'a Arc<ServerConfig>),
-    OpenSsl(&'a OpenSsl),
-    GnuTls(&'a GnuTls),
+    Foreign(&'a Foreign),
 }
 
 impl Stack<'_> {
@@ -37,8 +36,7 @@ impl Stack<'_> {
     pub(super) const fn name(&self) -> &'static str {
         match self {
             Self::Dunlin(..) => "dunlin",
-            Self::OpenSsl(openssl) => openssl.name(),
-            Self::GnuTls(gnutls) => gnutls.name(),
+            Self::Foreign(foreign) => foreign.name,
         }
     }
 }
@@ -58,8 +56,7 @@ pub(super) fn frames(
         match stack {
             Stack::Dunlin(client, server) if case.over_datagrams => over_datagrams(pair, client, server)?,
             Stack::Dunlin(client, server) => over_tcp(pair, client, server).map(drop)?,
-            Stack::OpenSsl(openssl) => openssl.connect(ground, pair, case, keys)?,
-            Stack::GnuTls(gnutls) => gnutls.connect(ground, pair, case, keys.0)?,
+            Stack::Foreign(foreign) => foreign.connect(ground, pair, case, keys)?,
         }
         if case.over_datagrams {
             let frames = capture.finish()?;

@@ -16,11 +16,12 @@ mod time;
 
 use bytes::Stack;
 use duration::{Parts, RATES, SlowLink, path_bytes};
-use foreign::{GNUTLSES, GnuTls, OPENSSLS, OpenSsl};
+use foreign::LIBRARIES;
 use serde_json::Value;
 use suites::{AllKeys, Case, Crypto};
 use time::Times;
 
+use super::foreign::Foreign;
 use super::{Experiment, Plan, Progress, Way, watch};
 use crate::Error;
 use crate::capture::{Frame, save_pcap};
@@ -121,9 +122,7 @@ impl Means {
 /// The parts for measurements on real sockets.
 struct Real {
     links: Vec<SlowLink>,
-    /// With small hellos, and as it is shipped.
-    openssl: Vec<OpenSsl>,
-    gnutls: Vec<GnuTls>,
+    rivals: Vec<Foreign>,
     ground: Ground,
 }
 
@@ -132,12 +131,8 @@ impl Real {
         let ground = Ground::new()?;
         let links = RATES.map(|rate| SlowLink::new(&ground, rate, plan.seed));
         let links = links.into_iter().collect::<Result<_, _>>()?;
-        let left_out = |error: &Error| progress.note(&format!("left out: {error}"));
-        let compiled = |library| OpenSsl::new(library).inspect_err(left_out).ok();
-        let openssl = OPENSSLS.iter().filter_map(compiled).collect();
-        let compiled = |library| GnuTls::new(library).inspect_err(left_out).ok();
-        let gnutls = GNUTLSES.iter().filter_map(compiled).collect();
-        Ok(Self { links, openssl, gnutls, ground })
+        let rivals = LIBRARIES.iter().filter_map(|library| progress.without(library.compile())).collect();
+        Ok(Self { links, rivals, ground })
     }
 }
 
@@ -178,23 +173,15 @@ impl<'a> Lab<'a> {
             let [ours, _] = self.times(case, None)?;
             return Ok(vec![ours.figures(self.bytes_in_memory(case)?)]);
         };
-        let mut openssl = real.openssl.iter().filter(|_| case.openssl.is_some());
-        let first = openssl.next();
-        // OpenSSL 3.0 has no datagrams in memory.
-        let [ours, theirs] = self.times(case, first.filter(|_| !case.over_datagrams))?;
+        let rivals = || real.rivals.iter().filter(|rival| rival.has(case));
+        let [ours, theirs] = self.times(case, rivals().find(|rival| rival.has_times(case)))?;
         let pair = real.ground.pair(MTU)?;
         let (client, server) = case.configs(&self.means(case).crypto, &self.keys)?;
         let stack = Stack::Dunlin(&client, &server);
         let mut rows = vec![ours.figures(self.bytes(&real.ground, &pair, case, &stack)?)];
-        if let Some(openssl) = first {
-            let row = self.bytes(&real.ground, &pair, case, &Stack::OpenSsl(openssl))?;
-            rows.push(theirs.totals(row));
-        }
-        for openssl in openssl {
-            rows.push(self.bytes(&real.ground, &pair, case, &Stack::OpenSsl(openssl))?);
-        }
-        for gnutls in real.gnutls.iter().filter(|_| GnuTls::has(case)) {
-            rows.push(self.bytes(&real.ground, &pair, case, &Stack::GnuTls(gnutls))?);
+        for rival in rivals() {
+            let row = self.bytes(&real.ground, &pair, case, &Stack::Foreign(rival))?;
+            rows.push(if rival.has_times(case) { theirs.totals(row) } else { row });
         }
         Ok(rows)
     }
@@ -204,7 +191,7 @@ impl<'a> Lab<'a> {
     }
 
     /// Measures handshakes in memory for both stacks in turns.
-    fn times(&self, case: &Case, openssl: Option<&OpenSsl>) -> Result<[Times; 2], Error> {
+    fn times(&self, case: &Case, openssl: Option<&Foreign>) -> Result<[Times; 2], Error> {
         let (client, server) = case.configs(&self.means(case).watched, &self.keys)?;
         let turns = if self.plan.quick { 1 } else { TURNS };
         watch::undisturbed(|| {

@@ -34,7 +34,7 @@ use keys::Keys;
 use row::Figures;
 use talk::{Side, Talk};
 
-use super::foreign::{Foreign, Library};
+use super::foreign::{Foreign, Library, is_installed};
 use super::{Experiment, Plan, Progress, Way};
 use crate::Error;
 use crate::error::failed;
@@ -107,15 +107,14 @@ fn run(plan: &Plan, progress: &Progress, rows: &mut Vec<Row>) -> Result<(), Erro
     for namespace in [&place.pair.client, &place.pair.server] {
         namespace.set("tcp_rmem", RECEIVE_BUFFERS)?;
     }
-    let left_out = |error: &Error| progress.note(&format!("left out: {error}"));
-    let uploader = UPLOADER.compile().inspect_err(left_out).ok();
-    let has_curl = curl::is_there().inspect_err(left_out).is_ok();
+    let uploader = progress.without(UPLOADER.compile());
+    let has_curl = progress.without(is_installed(curl::PROGRAM, curl::ADVICE)).is_some();
     let mut apaches = BTreeMap::new();
     for aes in aes.iter().filter(|_| uploader.is_some()) {
         let namespace = &place.pair.server;
         let keys = place.keys;
         let apache = Apache::start(&ground, namespace, Pair::SERVER, keys, *aes);
-        apaches.extend(apache.inspect_err(left_out).ok().map(|apache| (*aes, apache)));
+        apaches.extend(progress.without(apache).map(|apache| (*aes, apache)));
     }
     let is_there = |case: &Case| match (case.stack, case.client) {
         (Stack::Apache, ClientKind::Curl) => has_curl && apaches.contains_key(&case.aes),
@@ -162,13 +161,9 @@ fn run(plan: &Plan, progress: &Progress, rows: &mut Vec<Row>) -> Result<(), Erro
     }
     for case in cases.iter().filter(|case| !plan.quick && instructions::are_counted(case)) {
         progress.now(format!("instructions of {}", case.name()));
-        match instructions::count(&place, *case, sizes, uploader.as_ref()) {
-            Ok(counts) => figures.count(*case, sizes, &counts),
-            Err(error) => {
-                left_out(&error);
-                break;
-            }
-        }
+        let counted = instructions::count(&place, *case, sizes, uploader.as_ref());
+        let Some(counts) = progress.without(counted) else { break };
+        figures.count(*case, sizes, &counts);
     }
     rows.extend(figures.rows(sizes, &cases));
     for aes in aes.iter().filter(|_| !plan.quick) {
