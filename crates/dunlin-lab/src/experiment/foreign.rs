@@ -175,3 +175,11 @@ impl Foreign {
         Error::new(self.name, why, "check its version; without its library the others are measured")
     }
 }
+
+/// Checks that a program is installed.
+pub(super) fn is_installed(program: &str, advice: &str) -> Result<(), Error> {
+    let failed = |why: &dyn Display| Error::new(program, why, advice);
+    let version = Command::new(program).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
+    let status = version.map_err(|error| failed(&error))?;
+    if status.success() { Ok(()) } else { Err(failed(&status)) }
+}

@@ -24,13 +24,14 @@ pub(super) struct Case<'a> {
     pub(super) mode: Mode,
 }
 
-/// The version of both sides.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Protocol {
-    Tls12,
-    Tls13,
-    Dtls12,
-    Dtls13,
+named! {
+    /// The version of both sides.
+    pub(super) enum Protocol {
+        Tls12 = "tls1.2",
+        Tls13 = "tls1.3",
+        Dtls12 = "dtls1.2",
+        Dtls13 = "dtls1.3",
+    }
 }
 
 /// The types of keys, and their form.
@@ -104,15 +105,6 @@ impl Protocol {
     pub(super) const STREAMS: [Self; 2] = [Self::Tls12, Self::Tls13];
     /// Over UDP.
     pub(super) const DATAGRAMS: [Self; 2] = [Self::Dtls12, Self::Dtls13];
-
-    pub(super) const fn name(self) -> &'static str {
-        match self {
-            Self::Tls12 => "tls1.2",
-            Self::Tls13 => "tls1.3",
-            Self::Dtls12 => "dtls1.2",
-            Self::Dtls13 => "dtls1.3",
-        }
-    }
 
     pub(super) const fn is_over_datagrams(self) -> bool {
         matches!(self, Self::Dtls12 | Self::Dtls13)
@@ -267,11 +259,12 @@ impl<'a> Case<'a> {
             _ => None,
         };
         let full = openssl.or(measured).filter(|_| self.is_the_papers());
-        match (full, self.paper_saved_percent(mtu, connection)) {
-            (Some(full), Some(saved)) => row.paper("total_bytes", (full * (1.0 - saved / 100.0)).round()),
-            (Some(full), None) if self.mode == Mode::Vanilla => row.paper("total_bytes", full),
-            _ => row,
-        }
+        let total = match self.paper_saved_percent(mtu, connection) {
+            Some(saved) => full.map(|full| (full * (1.0 - saved / 100.0)).round()),
+            None if self.mode == Mode::Vanilla => full,
+            None => None,
+        };
+        row.paper("total_bytes", total)
     }
 
     /// Adds this mode's saving against a full handshake of `full` bytes, and the paper's saving.
@@ -284,11 +277,8 @@ impl<'a> Case<'a> {
         totals: &[f64],
     ) -> Row {
         let saved: Vec<_> = totals.iter().map(|total| (1.0 - total / full) * 100.0).collect();
-        let row = row.figure("saved_percent", &saved);
-        match self.paper_saved_percent(mtu, connection).filter(|_| self.is_the_papers()) {
-            Some(percent) => row.paper("saved_percent", percent),
-            None => row,
-        }
+        let paper = if self.is_the_papers() { self.paper_saved_percent(mtu, connection) } else { None };
+        row.figure("saved_percent", &saved).paper("saved_percent", paper)
     }
 
     /// Returns whether the paper gives bytes for these keys over this transport.

@@ -7,8 +7,8 @@ use dunlin_pki::{Identity, KeyPair, KeyType};
 
 use super::super::foreign::{Foreign, Library, MemoryFile};
 use super::super::keys::{self, certificates_in, key_in, pem_file};
+use super::SMALLEST_MTU;
 use super::case::{Case, Credential, End, Handshake, Keys, Mode, Protocol};
-use super::{SMALLEST_MTU, Stack};
 use crate::Error;
 use crate::error::failed;
 use crate::net::{Ground, Pair};
@@ -79,58 +79,59 @@ fn suite(case: &Case<'_>) -> &'static str {
     }
 }
 
-impl Stack for Foreign {
-    fn name(&self) -> &'static str {
-        self.name
-    }
+/// Only Dunlin has the cache, and Debian's libraries support neither raw public keys, ML-DSA nor DTLS
+/// 1.3. GnuTLS is only compared over datagrams.
+pub(super) fn has(foreign: &Foreign, case: &Case<'_>, mtu: u16) -> bool {
+    let is = |library| foreign.name.starts_with(library);
+    let has_protocol = match case.protocol {
+        Protocol::Tls12 | Protocol::Tls13 => !is("gnutls"),
+        Protocol::Dtls12 => true,
+        Protocol::Dtls13 => false,
+    };
+    // Over DTLS, OpenSSL 3.0's server finds no suite for an Ed25519 key, and GnuTLS's client sends no
+    // certificate with one. GnuTLS finds no cookie in a fragmented ClientHello, which one with a session
+    // ID is at MTU 127. And it sends no flight of more than 32 datagrams ("GnuTLS internal error"), which
+    // a chain of RSA-4096 takes there.
+    let key = case.keys.credential.key_type(Side::Server);
+    let is_too_long = mtu == SMALLEST_MTU && key == KeyType::Rsa4096;
+    let refuses = case.protocol.is_over_datagrams()
+        && (key == KeyType::Ed25519 && (is("openssl") || is("gnutls"))
+            || is("gnutls") && (case.mode == Mode::Resumption || is_too_long));
+    let has_keys = !matches!(
+        case.keys.credential,
+        Credential::RawKey(_) | Credential::X509(KeyType::MlDsa44 | KeyType::MlDsa65)
+    );
+    matches!(case.mode, Mode::Vanilla | Mode::Resumption) && has_protocol && has_keys && !refuses
+}
 
-    /// Only Dunlin has the cache, and Debian's libraries support neither raw public keys, ML-DSA nor DTLS
-    /// 1.3. GnuTLS is only compared over datagrams.
-    fn has(&self, case: &Case<'_>, mtu: u16) -> bool {
-        let is = |library| self.name.starts_with(library);
-        let has_protocol = match case.protocol {
-            Protocol::Tls12 | Protocol::Tls13 => !is("gnutls"),
-            Protocol::Dtls12 => true,
-            Protocol::Dtls13 => false,
-        };
-        // Over DTLS, OpenSSL 3.0's server finds no suite for an Ed25519 key, and GnuTLS's client sends no
-        // certificate with one. GnuTLS finds no cookie in a fragmented ClientHello, which one with a session
-        // ID is at MTU 127. And it sends no flight of more than 32 datagrams ("GnuTLS internal error"), which
-        // a chain of RSA-4096 takes there.
-        let key = case.keys.credential.key_type(Side::Server);
-        let is_too_long = mtu == SMALLEST_MTU && key == KeyType::Rsa4096;
-        let refuses = case.protocol.is_over_datagrams()
-            && (key == KeyType::Ed25519 && (is("openssl") || is("gnutls"))
-                || is("gnutls") && (case.mode == Mode::Resumption || is_too_long));
-        let has_keys = !matches!(
-            case.keys.credential,
-            Credential::RawKey(_) | Credential::X509(KeyType::MlDsa44 | KeyType::MlDsa65)
-        );
-        matches!(case.mode, Mode::Vanilla | Mode::Resumption) && has_protocol && has_keys && !refuses
+/// Connects twice, as the case says.
+pub(super) fn connect(
+    foreign: &Foreign,
+    ground: &Ground,
+    pair: &Pair,
+    case: &Case<'_>,
+    mtu: u16,
+) -> Result<(), Error> {
+    let client = &case.keys.client;
+    let server = &case.keys.server;
+    let files = [Files::new(server, client)?, Files::new(client, server)?];
+    let (server, ports) = foreign.serve(ground, &pair.server, files[0].arguments("server", case, mtu))?;
+    let to = [Pair::SERVER.to_string(), ports].map(OsString::from);
+    let arguments = [&files[1].arguments("client", case, mtu)[..], &to].concat();
+    let client = ground.spawn(&pair.client, &mut foreign.command(arguments))?;
+    let printed = foreign.finished(client)?;
+    foreign.finished(server)?;
+    let expected = case.mode.handshakes().map(|handshake| match handshake {
+        Handshake::Resumed => "resumed",
+        Handshake::Full | Handshake::ServerCached | Handshake::Cached => "full",
+    });
+    let seen: Vec<_> = printed.lines().collect();
+    if seen != expected {
+        return Err(foreign.failed(format_args!(
+            "{} connections instead of {}",
+            seen.join(", "),
+            expected.join(", ")
+        )));
     }
-
-    fn connect(&self, ground: &Ground, pair: &Pair, case: &Case<'_>, mtu: u16) -> Result<(), Error> {
-        let client = &case.keys.client;
-        let server = &case.keys.server;
-        let files = [Files::new(server, client)?, Files::new(client, server)?];
-        let (server, ports) = self.serve(ground, &pair.server, files[0].arguments("server", case, mtu))?;
-        let to = [Pair::SERVER.to_string(), ports].map(OsString::from);
-        let arguments = [&files[1].arguments("client", case, mtu)[..], &to].concat();
-        let client = ground.spawn(&pair.client, &mut self.command(arguments))?;
-        let printed = self.finished(client)?;
-        self.finished(server)?;
-        let expected = case.mode.handshakes().map(|handshake| match handshake {
-            Handshake::Resumed => "resumed",
-            Handshake::Full | Handshake::ServerCached | Handshake::Cached => "full",
-        });
-        let seen: Vec<_> = printed.lines().collect();
-        if seen != expected {
-            return Err(self.failed(format_args!(
-                "{} connections instead of {}",
-                seen.join(", "),
-                expected.join(", ")
-            )));
-        }
-        Ok(())
-    }
+    Ok(())
 }

@@ -200,7 +200,7 @@ fn bytes(line: &str, told: &str) -> Result<f64, Error> {
     let digits = bytes.map(|bytes| bytes.replace(|c: char| !c.is_ascii_digit(), ""));
     digits
         .and_then(|digits| digits.parse().ok())
-        .ok_or_else(|| valgrind::failed("dhat does not say how large the heap was"))
+        .ok_or_else(|| super::super::valgrind::failed("dhat does not say how large the heap was"))
 }
 
 /// One side and its memory. The other side is another process at its standard input and output.

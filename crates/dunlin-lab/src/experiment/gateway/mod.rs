@@ -6,7 +6,6 @@
 
 mod attack;
 mod backend;
-mod core;
 mod dtls;
 mod hold;
 mod keys;
@@ -24,16 +23,16 @@ use dunlin_pki::KeyType;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use tokio::runtime::Runtime;
 
-use self::core::Core;
 use backend::Sunk;
 use keys::Keys;
 use load::{Direction, Target, percentile_ms};
 use servers::{Order, Server, Stack};
 
+use super::core::Core;
 use super::{Experiment, Held, Plan, Progress, Way};
 use crate::Error;
 use crate::net::{Ground, Namespace};
-use crate::report::Row;
+use crate::report::{About, Row};
 
 /// The port of the first server, in a namespace of our own.
 const FIRST_PORT: u16 = 500;
@@ -61,19 +60,12 @@ const KEY_TYPES: [KeyType; 2] = [KeyType::P256, KeyType::Rsa2048];
 const PERCENTILES: [f64; 4] = [0.5, 0.9, 0.99, 0.999];
 
 /// The experiment `gateway`.
-pub(super) struct Gateway;
-
-impl Experiment for Gateway {
-    fn name(&self) -> &'static str {
-        "gateway"
-    }
-
-    fn about(&self) -> &'static str {
-        "the gateway under load, beside stunnel, HAProxy and nginx"
-    }
-
-    fn terms(&self) -> &'static [(&'static str, &'static str)] {
-        &[
+pub(super) const EXPERIMENT: Experiment = Experiment {
+    name: "gateway",
+    about: About {
+        subject: "the gateway under load, beside stunnel, HAProxy and nginx",
+        paper: None,
+        terms: &[
             ("connections", "connect, mutual handshake of TLS 1.3, a message and its echo, close"),
             ("concurrent", "clients connect at the same time, stay, and each sends a message every 250 ms"),
             ("saturated", "each of these clients sends a message as soon as it has the previous one's echo"),
@@ -84,52 +76,47 @@ impl Experiment for Gateway {
             ("flood", "20,000 ClientHellos a second over DTLS, from 50,000 addresses, without a cookie"),
             ("half_open", "50 clients a second send their ClientHello over TLS, and nothing more"),
             ("slow", "200 clients send a byte of their ClientHello a second; 50 read 1 kB a second"),
-        ]
-    }
+        ],
+    },
+    packages: &["haproxy", "nginx", "stunnel4"],
+    ways: &[Way::Real],
+    runs: 5,
+    run,
+};
 
-    fn packages(&self) -> &'static [&'static str] {
-        &["haproxy", "nginx", "stunnel4"]
+fn run(plan: &Plan, progress: &Progress, rows: &mut Vec<Row>) -> Result<(), Error> {
+    let limits = getrlimit(Resource::RLIMIT_NOFILE);
+    let raised = limits.and_then(|(_, hard)| setrlimit(Resource::RLIMIT_NOFILE, hard, hard).map(|()| hard));
+    let files = raised.map_err(|errno| Error::refused("the limit of open files", errno))?;
+    if files < FILES {
+        let advice = "raise it (ulimit -Hn)";
+        return Err(Error::new(
+            "open files",
+            format_args!("the system allows {files}, {FILES} are needed"),
+            advice,
+        ));
     }
-
-    fn ways(&self) -> &'static [Way] {
-        &[Way::Real]
-    }
-
-    fn runs(&self) -> u32 {
-        5
-    }
-
-    fn run(&self, plan: &Plan, progress: &Progress, rows: &mut Vec<Row>) -> Result<(), Error> {
-        let limits = getrlimit(Resource::RLIMIT_NOFILE);
-        let raised =
-            limits.and_then(|(_, hard)| setrlimit(Resource::RLIMIT_NOFILE, hard, hard).map(|()| hard));
-        let files = raised.map_err(|errno| Error::refused("the limit of open files", errno))?;
-        if files < FILES {
-            let advice = "raise it (ulimit -Hn)";
-            return Err(Error::new(
-                "open files",
-                format_args!("the system allows {files}, {FILES} are needed"),
-                advice,
-            ));
+    let ground = Ground::new()?;
+    let namespace = ground.namespace("gateway")?;
+    namespace.ip("link set lo up\n")?;
+    let cores = Core::all(0)?;
+    // With one core alone, both have it.
+    let (Some(&clients), Some(&servers)) = (cores.first(), cores.get(1).or(cores.first())) else {
+        return Err(Error::new("cores", "this process may use none", "run it again"));
+    };
+    let place = Place { ground: &ground, namespace: &namespace, core: servers };
+    namespace.set("ip_local_port_range", PORTS)?;
+    namespace.run(|| {
+        clients.take(0)?;
+        let held = plan.held.or(plan.quick.then_some(QUICK_HELD));
+        if plan.held.is_none() {
+            rows.extend(race(&place, plan, progress)?);
         }
-        let ground = Ground::new()?;
-        let namespace = ground.namespace("gateway")?;
-        namespace.ip("link set lo up\n")?;
-        let [clients, servers] = Core::pair()?;
-        let place = Place { ground: &ground, namespace: &namespace, core: servers };
-        namespace.set("ip_local_port_range", PORTS)?;
-        namespace.run(|| {
-            clients.take()?;
-            let held = plan.held.or(plan.quick.then_some(QUICK_HELD));
-            if plan.held.is_none() {
-                rows.extend(race(&place, plan, progress)?);
-            }
-            if let Some(held) = held {
-                rows.extend(hold::run(&place, held, progress)?);
-            }
-            Ok(())
-        })?
-    }
+        if let Some(held) = held {
+            rows.extend(hold::run(&place, held, progress)?);
+        }
+        Ok(())
+    })?
 }
 
 /// Where the servers run.

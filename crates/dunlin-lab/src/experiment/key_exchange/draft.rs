@@ -23,15 +23,16 @@ use crate::error::failed;
 use crate::experiment::Progress;
 use crate::report::Row;
 
-/// How both sides authenticate and agree on a secret.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Mechanism {
-    /// Raw public keys on both sides, with (EC)DHE.
-    RawKey,
-    /// A pre-shared key with (EC)DHE.
-    EcdhePsk,
-    /// A pre-shared key without (EC)DHE.
-    Psk,
+named! {
+    /// How both sides authenticate and agree on a secret.
+    enum Mechanism {
+        /// Raw public keys on both sides, with (EC)DHE.
+        RawKey = "raw_key",
+        /// A pre-shared key with (EC)DHE.
+        EcdhePsk = "ecdhe_psk",
+        /// A pre-shared key without (EC)DHE.
+        Psk = "psk",
+    }
 }
 
 /// A group and its signature scheme.
@@ -123,16 +124,6 @@ fn cases() -> Vec<Case> {
     cases
 }
 
-impl Mechanism {
-    const fn name(self) -> &'static str {
-        match self {
-            Self::RawKey => "raw_key",
-            Self::EcdhePsk => "ecdhe_psk",
-            Self::Psk => "psk",
-        }
-    }
-}
-
 impl Curve {
     fn group(self) -> &'static str {
         match self {
@@ -177,17 +168,17 @@ impl Case {
     fn row(&self, measured: &[Flights]) -> Row {
         let group = if self.mechanism == Mechanism::Psk { "none" } else { self.curve.group() };
         let credential = if self.mechanism == Mechanism::RawKey { self.curve.credential() } else { "psk" };
+        let has_datagrams = self.protocol == Protocol::Dtls13;
+        let id_bytes = if self.has_ids { CONNECTION_ID_BYTES } else { 0 };
         let mut row = Row::new()
             .with("stack", "dunlin")
-            .with("protocol", if self.protocol == Protocol::Tls13 { "tls1.3" } else { "dtls1.3" })
+            .with("protocol", if has_datagrams { "dtls1.3" } else { "tls1.3" })
             .with("mechanism", self.mechanism.name())
             .with("credential", credential)
             .with("group", group)
             .with("authentication", "mutual")
-            .with("tag_bytes", if self.tag == Tag::Short { 8 } else { 16 });
-        if self.protocol == Protocol::Dtls13 {
-            row = row.with("connection_id_bytes", if self.has_ids { CONNECTION_ID_BYTES } else { 0 });
-        }
+            .with("tag_bytes", if self.tag == Tag::Short { 8 } else { 16 })
+            .with_some("connection_id_bytes", has_datagrams.then_some(id_bytes));
         let draft = self.draft();
         for (flight, name) in FLIGHTS.into_iter().enumerate() {
             let bytes: Vec<_> = measured.iter().map(|flights| flights[flight] as f64).collect();

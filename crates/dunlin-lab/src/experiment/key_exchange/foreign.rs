@@ -1,35 +1,30 @@
 //! OpenSSL and GnuTLS as other stacks, with the same keys.
 
 use std::ffi::OsString;
-use std::io::Read;
 
 use dunlin::wire::{NamedGroup, SignatureScheme};
 
 use super::super::datagrams::IP_AND_UDP;
 use super::super::foreign::{Foreign, Library, MemoryFile};
 use super::super::keys::Files;
-use super::MTU;
 use super::suites::{AllKeys, Case, Crypto, End};
 use crate::Error;
-use crate::net::{Ground, Pair};
+use crate::net::{Ground, MTU, Pair};
 
 const OPENSSL: &[&str] = &[include_str!("openssl.c")];
 const GNUTLS: &[&str] = &[include_str!("gnutls.c")];
 
-/// OpenSSL with its options for small hellos, and as it is shipped.
-pub(super) const OPENSSLS: [Library; 2] = [Library::openssl(OPENSSL, false), Library::openssl(OPENSSL, true)];
-
-/// GnuTLS likewise. Its configurations differ only in [`gnutls_words`].
-pub(super) const GNUTLSES: [Library; 2] = [Library::gnutls(GNUTLS, false), Library::gnutls(GNUTLS, true)];
+/// OpenSSL and GnuTLS with their options for small hellos, and as they are shipped. GnuTLS's configurations
+/// differ only in [`gnutls_words`].
+pub(super) const LIBRARIES: [Library; 4] = [
+    Library::openssl(OPENSSL, false),
+    Library::openssl(OPENSSL, true),
+    Library::gnutls(GNUTLS, false),
+    Library::gnutls(GNUTLS, true),
+];
 
 /// An empty argument of the program.
 const NOTHING: &str = "-";
-
-/// The program for OpenSSL.
-pub(super) struct OpenSsl(Foreign);
-
-/// The program for GnuTLS, over datagrams only.
-pub(super) struct GnuTls(Foreign);
 
 /// The paths of a certificate and its key, or nothing.
 fn paths(files: Option<&Files>) -> [OsString; 2] {
@@ -98,18 +93,6 @@ impl Prepared {
         let root: OsString = self.root.as_ref().map_or_else(|| NOTHING.into(), |file| file.path().into());
         [&[OsString::from(role)][..], &self.words, &[root], &paths(own)].concat()
     }
-
-    /// Makes one connection.
-    fn connect(&self, program: &Foreign, ground: &Ground, pair: &Pair) -> Result<(), Error> {
-        let arguments = self.arguments("server", self.server.as_ref());
-        let (server, port) = program.serve(ground, &pair.server, arguments)?;
-        let mut arguments = self.arguments("client", self.client.as_ref());
-        arguments.extend([Pair::SERVER.to_string(), port].map(OsString::from));
-        let client = ground.spawn(&pair.client, &mut program.command(arguments))?;
-        program.finished(client)?;
-        program.finished(server)?;
-        Ok(())
-    }
 }
 
 /// OpenSSL's name of the group; a finite field that version 1.2 spells out has only its prime.
@@ -124,25 +107,30 @@ fn group(case: &Case, crypto: &Crypto) -> String {
     }
 }
 
-impl GnuTls {
-    /// Compiles it.
-    ///
-    /// # Errors
-    /// The compiler or the library is missing.
-    pub(super) fn new(library: &Library) -> Result<Self, Error> {
-        library.compile().map(Self)
+impl Foreign {
+    fn is_gnutls(&self) -> bool {
+        self.name.starts_with("gnutls")
     }
 
-    /// The name in rows.
-    pub(super) const fn name(&self) -> &'static str {
-        self.0.name
+    /// Whether it is OpenSSL with small hellos, whose time is measured. OpenSSL 3.0 has no datagrams in memory.
+    pub(super) fn has_times(&self, case: &Case) -> bool {
+        self.name == LIBRARIES[0].name && !case.over_datagrams
     }
 
-    /// Returns whether it has the case.
-    pub(super) fn has(case: &Case) -> bool {
+    /// Returns whether it has the case. GnuTLS is compared over datagrams only.
+    pub(super) fn has(&self, case: &Case) -> bool {
         // GnuTLS has no suite of RFC 8442.
         let is_missing = case.mechanism == "ecdhe_psk" && case.cipher() == "AES_128_GCM_SHA256";
-        case.protocol() == "dtls1.2" && !is_missing
+        if self.is_gnutls() { case.protocol() == "dtls1.2" && !is_missing } else { case.openssl.is_some() }
+    }
+
+    fn prepare(&self, case: &Case, (keys, crypto): (&AllKeys, &Crypto)) -> Result<Prepared, Error> {
+        let words = if self.is_gnutls() {
+            gnutls_words(case, self.name == LIBRARIES[3].name)
+        } else {
+            openssl_words(case, crypto)
+        };
+        Prepared::new(case, keys, words)
     }
 
     /// Makes one connection.
@@ -151,64 +139,38 @@ impl GnuTls {
         ground: &Ground,
         pair: &Pair,
         case: &Case,
-        keys: &AllKeys,
+        keys: (&AllKeys, &Crypto),
     ) -> Result<(), Error> {
-        let is_as_shipped = self.name() == GNUTLSES[1].name;
-        Prepared::new(case, keys, gnutls_words(case, is_as_shipped))?.connect(&self.0, ground, pair)
-    }
-}
-
-impl OpenSsl {
-    /// Compiles it.
-    ///
-    /// # Errors
-    /// The compiler or the library is missing.
-    pub(super) fn new(library: &Library) -> Result<Self, Error> {
-        library.compile().map(Self)
-    }
-
-    /// The name in rows.
-    pub(super) const fn name(&self) -> &'static str {
-        self.0.name
-    }
-
-    /// Makes one connection.
-    pub(super) fn connect(
-        &self,
-        ground: &Ground,
-        pair: &Pair,
-        case: &Case,
-        (keys, crypto): (&AllKeys, &Crypto),
-    ) -> Result<(), Error> {
-        Prepared::new(case, keys, openssl_words(case, crypto))?.connect(&self.0, ground, pair)
+        let prepared = self.prepare(case, keys)?;
+        let (server, port) =
+            self.serve(ground, &pair.server, prepared.arguments("server", prepared.server.as_ref()))?;
+        let mut arguments = prepared.arguments("client", prepared.client.as_ref());
+        arguments.extend([Pair::SERVER.to_string(), port].map(OsString::from));
+        let client = ground.spawn(&pair.client, &mut self.command(arguments))?;
+        self.finished(client)?;
+        self.finished(server).map(drop)
     }
 
     /// Returns the microseconds of client and server for `times` handshakes in memory.
     pub(super) fn times(
         &self,
         case: &Case,
-        (keys, crypto): (&AllKeys, &Crypto),
+        keys: (&AllKeys, &Crypto),
         times: usize,
     ) -> Result<Vec<[f64; 2]>, Error> {
-        let Self(program) = self;
-        let prepared = Prepared::new(case, keys, openssl_words(case, crypto))?;
+        let prepared = self.prepare(case, keys)?;
         let mut arguments = prepared.arguments("memory", prepared.server.as_ref());
         arguments.push(times.to_string().into());
         arguments.extend(paths(prepared.client.as_ref()));
-        let mut child = program.command(arguments).spawn().map_err(|error| program.failed(error))?;
-        let mut printed = String::new();
-        let read = child.stdout.take().map_or(Ok(0), |mut out| out.read_to_string(&mut printed));
-        let output = child.wait_with_output().map_err(|error| program.failed(error))?;
-        let told = String::from_utf8_lossy(&output.stderr);
-        if let Some(line) = told.lines().next() {
-            return Err(program.failed(line));
+        let output = self.command(arguments).output().map_err(|error| self.failed(error))?;
+        if let Some(line) = String::from_utf8_lossy(&output.stderr).lines().next() {
+            return Err(self.failed(line));
         }
-        read.map_err(|error| program.failed(error))?;
         let both = |line: &str| {
             let (client, server) = line.split_once(' ')?;
             Some([client.parse().ok()?, server.parse().ok()?])
         };
-        let all: Vec<_> = printed.lines().filter_map(both).collect();
-        if all.len() == times { Ok(all) } else { Err(program.failed("it prints something else")) }
+        let all: Vec<_> = String::from_utf8_lossy(&output.stdout).lines().filter_map(both).collect();
+        if all.len() == times { Ok(all) } else { Err(self.failed("it prints something else")) }
     }
 }

@@ -15,9 +15,9 @@ use pki_types::{CertificateDer, PrivateKeyDer};
 
 use super::super::datagrams::IP_AND_UDP;
 use super::super::keys::{self, SERVER_NAME, psk, trust};
-use super::MTU;
 use crate::Error;
 use crate::error::failed;
+use crate::net::MTU;
 use crate::report::Row;
 
 /// The name by which both sides know the key; 15 bytes.
@@ -309,16 +309,13 @@ impl Case {
 
     /// Makes a row for the case.
     pub(super) fn row(&self, stack: &str) -> Row {
-        let row = Row::new()
+        Row::new()
             .with("stack", stack)
             .with("protocol", self.protocol())
             .with("mechanism", self.mechanism)
             .with("authentication", self.authentication())
-            .with("cipher", self.cipher());
-        match self.key_bits {
-            Some(bits) => row.with("key_bits", bits),
-            None => row,
-        }
+            .with("cipher", self.cipher())
+            .with_some("key_bits", self.key_bits)
     }
 
     /// The keys of the certificates.

@@ -11,11 +11,12 @@ use dunlin::{Answer, ClientConfig, ServerAddress, TlsConnection};
 use dunlin_awslc::tls12::{TLS12_ECDHE_RSA_WITH_AES_128_GCM_SHA256, TLS12_ECDHE_RSA_WITH_AES_256_GCM_SHA384};
 use dunlin_store::MemoryClientCache;
 
+use super::super::blocking::Tls;
 use super::super::keys::{SERVER_NAME, certificates_in, trust};
 use super::case::Strategy;
 use super::keys::credential;
 use super::server::profile;
-use super::tls::Tls;
+use super::tls::{PATIENCE, close, receive};
 use super::unknown;
 use crate::Error;
 use crate::error::failed;
@@ -56,7 +57,8 @@ fn upload(config: &Arc<ClientConfig>, address: SocketAddr, data: &[u8]) -> Resul
     let start = Instant::now();
     let tcp = TcpStream::connect(address).map_err(failed)?;
     let server = ServerAddress::parse(SERVER_NAME, address.port()).map_err(failed)?;
-    let mut tls = Tls::new(tcp, TlsConnection::client(config, server, dunlin_tokio::now()).map_err(failed)?)?;
+    let connection = TlsConnection::client(config, server, dunlin_tokio::now()).map_err(failed)?;
+    let mut tls = Tls::new(tcp, connection, PATIENCE)?;
     while tls.connection.negotiated().is_none() {
         tls.flush()?;
         hear(&mut tls, &mut Vec::new())?;
@@ -72,8 +74,8 @@ fn upload(config: &Arc<ClientConfig>, address: SocketAddr, data: &[u8]) -> Resul
     let us = start.elapsed().as_secs_f64() * 1e6;
     let suite = tls.connection.negotiated().and_then(|negotiated| negotiated.cipher_suite);
     let told = format!("{us:.3} {}", suite.map(|suite| suite.to_string()).unwrap_or_default());
-    tls.close()?;
-    while tls.receive(&mut |_| Answer::Failed, &mut |_| Ok(()))? {}
+    close(&mut tls)?;
+    while receive(&mut tls, &mut false, &mut |_| Answer::Failed, &mut |_| Ok(()))? {}
     Ok(told)
 }
 
@@ -82,7 +84,7 @@ fn hear(tls: &mut Tls, heard: &mut Vec<u8>) -> Result<(), Error> {
         heard.extend_from_slice(data);
         Ok(())
     };
-    if tls.receive(&mut |_| Answer::Failed, &mut sink)? {
+    if receive(tls, &mut false, &mut |_| Answer::Failed, &mut sink)? {
         Ok(())
     } else {
         Err(failed("the server closed before it answered"))

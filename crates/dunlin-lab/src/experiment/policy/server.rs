@@ -25,11 +25,12 @@ use dunlin_awslc::tls12::{
 use dunlin_awslc::{TLS13_AES_128_GCM_SHA256, TLS13_AES_256_GCM_SHA384};
 use dunlin_store::{MemoryServerCache, RotatingTickets};
 
+use super::super::blocking::Tls;
 use super::super::keys::{CLIENT_NAME, SERVER_NAME, certificates_in, psk, trust};
 use super::case::{LowKey, Strategy};
 use super::count::signatures;
 use super::keys::credential;
-use super::tls::Tls;
+use super::tls::{PATIENCE, close, receive};
 use super::{WARM_UP, unknown};
 use crate::Error;
 use crate::error::failed;
@@ -392,16 +393,17 @@ fn serve(listeners: &Listeners, policy: &mut Policy, directory: &Path) -> Result
     let redirect_us = if policy.strategy.is_redirection() { redirect(listeners, policy)? } else { 0.0 };
     let (tcp, from) = listeners.https.accept().map_err(failed)?;
     let start = Instant::now();
-    let mut tls = Tls::new(tcp, TlsConnection::server(&policy.server, dunlin_tokio::now()))?;
+    let mut tls = Tls::new(tcp, TlsConnection::server(&policy.server, dunlin_tokio::now()), PATIENCE)?;
     let mut request = Request::default();
     let mut needed = None;
     let mut has_consented = false;
+    let mut is_refused = false;
     let mut file = None;
     loop {
         tls.flush()?;
         if let Some(length) = request.length {
             // The body is to come under the client's own scheme.
-            if !has_consented && !is_changing(&tls, needed) {
+            if !has_consented && (is_refused || !is_changing(&tls, needed)) {
                 file = Some(File::create(directory.join(UPLOAD)).map_err(failed)?);
                 tls.say(CONTINUE)?;
                 has_consented = true;
@@ -419,7 +421,7 @@ fn serve(listeners: &Listeners, policy: &mut Policy, directory: &Path) -> Result
                 None => Err(failed("the client did not wait for the server's consent")),
             }
         };
-        if !tls.receive(&mut answer, &mut sink)? {
+        if !receive(&mut tls, &mut is_refused, &mut answer, &mut sink)? {
             return Err(failed("the client closed before its upload was complete"));
         }
     }
@@ -434,8 +436,10 @@ fn serve(listeners: &Listeners, policy: &mut Policy, directory: &Path) -> Result
     };
     let suite = negotiated.cipher_suite.map(|suite| suite.to_string()).unwrap_or_default();
     let line = format!("{us:.3} {} {suite} {kind}", signatures());
-    while !tls.connection.peer_has_closed() && tls.receive(&mut |_| Answer::Failed, &mut |_| Ok(()))? {}
-    tls.close()?;
+    while !tls.connection.peer_has_closed()
+        && receive(&mut tls, &mut is_refused, &mut |_| Answer::Failed, &mut |_| Ok(()))?
+    {}
+    close(&mut tls)?;
     // The next upload must not pay for emptying this file.
     fs::remove_file(directory.join(UPLOAD)).map_err(failed)?;
     Ok(line)
@@ -444,5 +448,5 @@ fn serve(listeners: &Listeners, policy: &mut Policy, directory: &Path) -> Result
 /// Whether the client is about to renegotiate to the profile `needed`.
 fn is_changing(tls: &Tls, needed: Option<&str>) -> bool {
     let in_use = tls.connection.negotiated().map(|negotiated| negotiated.profile.as_str());
-    needed.is_some() && in_use != needed && !tls.is_refused
+    needed.is_some() && in_use != needed
 }
