@@ -1,37 +1,29 @@
 //! Registries of did:dunlin and web servers of did:web, which commands ask over HTTPS.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, OnceLock};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use clap::Args;
 use dunlin::crypto::CryptoProvider;
-use dunlin::wire::DidMethod;
-use dunlin_command::error::{Error, misuse, warn};
-use dunlin_command::files;
-use dunlin_gateway::https::connector;
-use dunlin_gateway::known::KnownFile;
+use dunlin_command::error::{Error, warn};
+use dunlin_command::faults::checked;
 use dunlin_identity::credential::Seconds;
-use dunlin_identity::handshake::{
-    CredentialVerifier, Judge, Known, ListedIssuer, RegistryDocuments, ResolveError,
-};
-use dunlin_identity::key::PublicKey;
-use dunlin_identity::knowledge::Knowledge;
-use dunlin_identity::transparency::{
-    ChainError, CheckpointError, RegistryTrust, SignedCheckpoint, StapleError,
-};
+use dunlin_identity::handshake::{Known, ListedIssuer, ResolveError};
+use dunlin_identity::transparency::{ChainError, CheckpointError, RegistryTrust, StapleError};
 use dunlin_identity::{DidDocument, Sha256Hash};
 use dunlin_registry::client::{ClientError, RegistryClient};
-use dunlin_registry::lookup::{LOOK_UP_TIME, LookUpAnswers, LookUpError, LookUps, WATCH_TIME, WebDocuments};
-use dunlin_registry::stapler::{Stapler, StaplerError};
-use dunlin_tokio::https::{self, HttpsClient, HttpsError};
-use tokio::runtime::Handle;
+use dunlin_registry::lookup::{LOOK_UP_TIME, LookUpError, LookUps, WATCH_TIME};
+use dunlin_registry::stapler::Stapler;
+use dunlin_setup::credentials::Judges;
+use dunlin_setup::known::{KnownFile, SYNC_TIME};
+use dunlin_setup::learned::{LearnedState, Notice, Report};
+use dunlin_setup::place::{Fault, Field, Place, options};
+use dunlin_setup::registry::{Refreshing, RegistryConfig, Sources, https_client, registry_trust};
+use dunlin_tokio::https::{HttpsClient, HttpsError};
 use tokio::task::spawn_blocking;
 use tokio::time::sleep;
 
-use crate::did::{Own, now_s};
-use crate::tls::credentials::PeerJudge;
-use crate::tls::{identity, lists};
+use crate::tls::lists;
 
 /// The options by which a command trusts a registry, and the HTTPS servers of registries and of did:web.
 #[derive(Args, Clone, Default)]
@@ -50,95 +42,63 @@ pub(crate) struct AccessOptions {
 }
 
 impl AccessOptions {
-    /// The registry at this URL, and at its other nodes.
-    pub(crate) fn client(&self, url: &str) -> Result<RegistryClient, Error> {
-        self.client_that(url, (Arc::new(Known::new(Knowledge::default())), 0))
-    }
-
-    /// As [`Self::client`], with shared permanent knowledge.
-    fn client_that(
-        &self,
-        url: &str,
-        (known, outage_age): (Arc<Known>, Seconds),
-    ) -> Result<RegistryClient, Error> {
-        let provider = Arc::new(lists::provider());
-        for url in std::iter::once(url).chain(self.registry_node.iter().map(String::as_str)) {
-            https::url(url).map_err(|error| not_https(&error))?;
-        }
-        let Some(path) = &self.registry_key else {
+    /// The registry at this URL, and at its other nodes. Its older proofs count for `outage_age` seconds while
+    /// it does not answer.
+    fn config(&self, url: &str, outage_age: Seconds) -> Result<RegistryConfig, Error> {
+        let Some(key) = &self.registry_key else {
             let why = "without the registry's key, nothing vouches for its answers";
             return Err(Error::usage("--registry", why, "give the key with --registry-key"));
         };
-        let documents = RegistryDocuments::new(provider.clone(), trust(path, &provider)?);
-        let documents = documents.with_known(known).with_outage(outage_age, |did| {
-            warn(&format!("{did}: an older proof counts, because the registry does not answer"));
-        });
-        let documents = Arc::new(documents.with_report(contradicts));
-        let https = self.https(&provider)?;
-        let first = RegistryClient::new(provider, url, https, documents);
-        let mut nodes = self.registry_node.iter();
-        let client =
-            nodes.try_fold(first.map_err(|error| not_https(&error))?, |client, url| client.with_node(url));
-        client.map_err(|error| not_https(&error))
+        let node = |url: &String| Field::option("registry.nodes", url.clone());
+        Ok(RegistryConfig {
+            url: Field::option("registry", url.to_owned()),
+            nodes: self.registry_node.iter().map(node).collect(),
+            key: Field::option("registry.key", key.clone()),
+            ca: options("registry.ca", &self.https_ca_file).collect(),
+            outage_age,
+        })
+    }
+
+    /// A client of the registry at this URL.
+    pub(crate) fn client(&self, url: &str) -> Result<RegistryClient, Error> {
+        let learned = LearnedState::new(Arc::new(tell));
+        Ok(self.config(url, 0)?.client(&Arc::new(lists::provider()), &learned)?)
     }
 
     /// The registry at this URL, if there is one, and look-ups there; with `did_web`, also on web servers.
-    pub(crate) fn look_ups(
-        &self,
-        registry: Option<&str>,
-        did_web: bool,
-    ) -> Result<(Option<RegistryClient>, LookUps), Error> {
-        let known = Arc::new(Known::new(Knowledge::default()));
-        self.look_ups_that(registry, did_web, (known, 0))
+    pub(crate) fn sources(&self, registry: Option<&str>, did_web: bool) -> Result<Sources, Error> {
+        self.sources_that(registry, did_web, 0, &LearnedState::new(Arc::new(tell)))
     }
 
-    /// As [`Self::look_ups`], with shared permanent knowledge.
-    fn look_ups_that(
+    fn sources_that(
         &self,
         registry: Option<&str>,
         did_web: bool,
-        known: (Arc<Known>, Seconds),
-    ) -> Result<(Option<RegistryClient>, LookUps), Error> {
-        let registry = registry.map(|url| self.client_that(url, known)).transpose()?;
+        outage_age: Seconds,
+        learned: &LearnedState,
+    ) -> Result<Sources, Error> {
         let provider = Arc::new(lists::provider());
-        let web =
-            if did_web { Some(WebDocuments::new(provider.clone(), self.https(&provider)?)) } else { None };
-        let look_ups = LookUps::new(registry.iter().cloned().collect(), web);
-        Ok((registry, look_ups))
+        let registry = registry.map(|url| self.config(url, outage_age)).transpose()?;
+        let web = did_web.then(|| self.https(&provider)).transpose()?;
+        checked(|faults| Sources::open(registry.as_ref(), web, &provider, learned, faults))
     }
 
     /// A client of HTTPS that trusts the given authorities.
     pub(crate) fn https(&self, provider: &Arc<CryptoProvider>) -> Result<HttpsClient, Error> {
-        let x509 = match &self.https_ca_file {
-            Some(path) => identity::anchors(path, &[])?,
-            None => identity::system_anchors()?,
-        };
-        let connector = connector(provider, x509).map_err(|error| misuse(&error))?;
-        Ok(HttpsClient::new(connector).with_deadline(LOOK_UP_TIME))
+        let ca: Vec<_> = options("registry.ca", &self.https_ca_file).collect();
+        Ok(https_client(&ca, &Place::option("did_web"), provider)?)
     }
 }
 
-fn not_https(error: &HttpsError) -> Error {
-    Error::usage("--registry", error, "nobody vouches for the answers of plain HTTP")
-}
-
-/// Shows two checkpoints that contradict each other.
-fn contradicts(accepted: &SignedCheckpoint, other: &SignedCheckpoint) {
-    warn(&format!(
-        "the registry shows different histories: keep these checkpoints and report them: {accepted} and {other}"
-    ));
+/// Prints news about registries.
+fn tell(notice: &Notice) {
+    warn(&notice.to_string());
 }
 
 /// Reads the trust in a registry.
 pub(crate) fn trust(path: &Path, provider: &CryptoProvider) -> Result<RegistryTrust, Error> {
-    let advice = "give the file registry.pub that `dunlin registry init` has made, or the genesis file of a replicated registry";
-    let now_s = u64::try_from(now_s()).unwrap_or(0);
-    let trust = RegistryTrust::read_file(provider, files::text(path)?.as_bytes(), now_s);
-    let trust = trust.map_err(|error| Error::failed(path.display(), error, advice))?;
-    if let Some(warning) = trust.warning() {
-        warn(&format!("{}: {warning}", path.display()));
-    }
-    Ok(trust)
+    let report: Report = Arc::new(tell);
+    Ok(registry_trust(&Field::option("registry.key", path.to_owned()), provider, &report)?)
 }
 
 /// Explains why a registry has no right answer.
@@ -184,12 +144,6 @@ pub(crate) fn failed(error: &ClientError) -> Error {
     Error::failed("registry", error, advice)
 }
 
-/// The methods whose documents a registry has, or web servers have.
-pub(crate) fn methods(registry: Option<&str>, did_web: bool) -> Vec<DidMethod> {
-    let web = did_web.then_some(DidMethod::WEB);
-    registry.map(|_| DidMethod::DUNLIN).into_iter().chain(web).collect()
-}
-
 /// The document of an issuer, if it is the one to which the list pins it.
 pub(crate) fn document(look_ups: &LookUps, issuer: &ListedIssuer) -> Result<DidDocument, Error> {
     let did = &issuer.did;
@@ -233,14 +187,6 @@ pub(crate) struct RegistryOptions {
     /// Copies of these options share their knowledge.
     #[arg(skip)]
     opened: Arc<OnceLock<Opened>>,
-    #[arg(skip)]
-    opened_known: Arc<OnceLock<OpenedKnown>>,
-}
-
-/// The permanent knowledge, and its file.
-struct OpenedKnown {
-    known: Arc<Known>,
-    file: Option<Arc<KnownFile>>,
 }
 
 /// A time span in seconds, as in `90s`, `15m`, `12h` or `30d`.
@@ -258,58 +204,43 @@ fn outage_age(text: &str) -> Result<Seconds, String> {
     Ok(Seconds::from(number).saturating_mul(unit))
 }
 
-/// The clients that the options name, and the source of own proofs.
-struct Opened {
-    registry: Option<RegistryClient>,
-    look_ups: LookUps,
-    stapler: OnceLock<Arc<Stapler>>,
+/// The sources that the options name, and what this side has learnt from them and from peers.
+pub(crate) struct Opened {
+    pub(crate) learned: LearnedState,
+    pub(crate) sources: Sources,
+    file: Option<Arc<KnownFile>>,
+    /// The sources of the own proofs that are shown now.
+    staplers: Mutex<Vec<Arc<Stapler>>>,
+    refreshing: Refreshing,
+}
+
+impl Opened {
+    /// Refreshes the proofs of these own DIDs instead of those before.
+    pub(crate) fn refresh(&self, staplers: Vec<Arc<Stapler>>) {
+        self.refreshing.replace(staplers.clone(), &Arc::new(lists::provider()), self.learned.report());
+        *self.staplers.lock().unwrap_or_else(PoisonError::into_inner) = staplers;
+    }
 }
 
 impl RegistryOptions {
-    fn opened(&self) -> Result<&Opened, Error> {
+    /// The sources, which are opened once.
+    pub(crate) fn opened(&self) -> Result<&Opened, Error> {
         if let Some(opened) = self.opened.get() {
             return Ok(opened);
         }
-        let (registry, look_ups) = self.access.look_ups_that(
-            self.registry.as_deref(),
-            self.did_web,
-            (self.known()?, self.outage_age),
-        )?;
-        Ok(self.opened.get_or_init(|| Opened { registry, look_ups, stapler: OnceLock::new() }))
-    }
-
-    /// The permanent knowledge, from the file of --known if the option is given.
-    pub(crate) fn known(&self) -> Result<Arc<Known>, Error> {
-        if let Some(opened) = self.opened_known.get() {
-            return Ok(opened.known.clone());
-        }
-        let advice = "name a file for this process alone, in a directory that it can write";
-        let failed = |fault| Error::failed("--known", fault, advice);
-        let opened = self.known.as_ref().map(|path| KnownFile::open(path).map_err(failed)).transpose()?;
-        let (file, knowledge) = opened.unzip();
-        let known = Known::new(knowledge.unwrap_or_default());
-        let known = Arc::new(match &file {
-            Some(file) => known.with_store(file.clone()),
-            None => known,
+        let known = self.known.as_ref().map(|path| Field::option("known", path.clone()));
+        let learned = LearnedState::new(Arc::new(tell));
+        let failed = |fault: Fault| Error::failed("--known", fault.what, fault.advice);
+        let opened = known.map(|known| KnownFile::open(&known).map_err(failed)).transpose()?;
+        let file = opened.map(|(file, knowledge)| {
+            learned.begin_with(Arc::new(Known::new(knowledge).with_store(file.clone())));
+            file
         });
-        Ok(self.opened_known.get_or_init(|| OpenedKnown { known, file }).known.clone())
-    }
-
-    /// Makes a verifier use the known documents of the registry and of web servers, and ask them for others.
-    pub(crate) fn extend<J: Judge>(&self, verifier: J) -> Result<J, Error> {
-        let resolvers = self.opened()?.look_ups.resolvers();
-        if resolvers.is_empty() { Ok(verifier) } else { Ok(verifier.asking_with(resolvers)) }
-    }
-
-    /// The answers to the questions of this judge; `None` if it has none.
-    pub(crate) fn answers(&self, judge: Option<PeerJudge>) -> Option<LookUpAnswers> {
-        let look_ups = &self.opened.get()?.look_ups;
-        Some(look_ups.answers(vec![judge?.judge()]))
-    }
-
-    /// The methods whose documents the registry or web servers have.
-    pub(crate) fn methods(&self) -> Vec<DidMethod> {
-        methods(self.registry.as_deref(), self.did_web)
+        let registry = self.registry.as_deref();
+        let sources = self.access.sources_that(registry, self.did_web, self.outage_age, &learned)?;
+        let opened =
+            Opened { learned, sources, file, staplers: Mutex::default(), refreshing: Refreshing::default() };
+        Ok(self.opened.get_or_init(|| opened))
     }
 
     /// Whether peers may have a did:web.
@@ -317,108 +248,53 @@ impl RegistryOptions {
         self.did_web
     }
 
-    /// Whether proofs of a registry count.
-    pub(crate) fn has_registry(&self) -> bool {
-        self.registry.is_some()
-    }
-
-    /// The source of proofs of an own DID, with its proof of membership; `None` without a registry, or for
-    /// another method.
-    pub(crate) fn stapler(&self, own: &Own, membership: Vec<u8>) -> Result<Option<Arc<Stapler>>, Error> {
-        let opened = self.opened()?;
-        let Some(registry) = opened.registry.as_ref().filter(|_| own.did().method() == "dunlin") else {
-            return Ok(None);
-        };
-        let key = PublicKey::from_spki(own.key.public_key());
-        let key = key.map_err(|error| Error::failed(own.file.display(), error, "give another key"))?;
-        let new = || {
-            let stapler = Stapler::new(registry.clone(), own.did().clone(), key.clone());
-            Arc::new(stapler.with_membership(membership))
-        };
-        let stapler = opened.stapler.get_or_init(new);
-        stapler.set_key(key);
-        Ok(Some(stapler.clone()))
-    }
-
-    /// Looks up the issuers of did:dunlin that the verifier trusts, now and again, as long as the verifier
-    /// exists: it learns when one has another document or has ended its DID. Before the program has begun,
-    /// [`Self::start`] does so.
-    pub(crate) fn watch_issuers(&self, verifier: &Arc<CredentialVerifier>) {
-        let (Some(opened), Ok(runtime)) = (self.opened.get(), Handle::try_current()) else { return };
-        if !self.methods().is_empty() {
-            let look_ups = opened.look_ups.clone();
-            let verifier = Arc::downgrade(verifier);
-            runtime.spawn(async move { look_ups.watch_issuers(verifier).await });
-        }
-    }
-
-    /// Writes the permanent knowledge to the disk every second.
-    fn keep_known(&self) {
-        let Some(file) = self.opened_known.get().and_then(|opened| opened.file.clone()) else { return };
-        tokio::spawn(async move {
-            loop {
-                sleep(SYNC_TIME).await;
-                let file = file.clone();
-                // It fails only if the runtime ends.
-                let _ = spawn_blocking(move || file.sync()).await;
-            }
-        });
-    }
-
-    /// Learns whether the registry answers, as long as the judge exists.
-    pub(crate) fn watch_registry(&self, judge: &PeerJudge) {
-        let (Some(opened), Ok(runtime)) = (self.opened.get(), Handle::try_current()) else { return };
-        if self.has_registry() {
-            let look_ups = opened.look_ups.clone();
-            let judge = Arc::downgrade(&judge.judge());
-            runtime.spawn(async move { look_ups.watch_registries(judge).await });
-        }
-    }
-
-    /// Looks up the issuers that the judge trusts, for as long as a look-up may take, and watches them from
-    /// now on. Gets the first proof of the own DID, and refreshes it. Without a proof, peers ask the registry
+    /// Looks up the issuers that the judges trust, for as long as a look-up may take, and watches them from
+    /// now on. Gets the first proofs of own DIDs, and refreshes them. Without a proof, peers ask the registry
     /// themselves.
-    pub(crate) async fn start(&self, judge: Option<PeerJudge>) {
-        judge.iter().for_each(|judge| self.watch_registry(judge));
-        if let (Some(PeerJudge::Credentials(verifier)), Some(opened)) = (judge, self.opened.get())
-            && !self.methods().is_empty()
+    pub(crate) async fn start(&self, judges: Option<Judges>) {
+        let Some(opened) = self.opened.get() else { return };
+        judges.iter().for_each(Judges::watch_registry);
+        if let Some(verifier) = judges.and_then(|judges| judges.credentials)
+            && !opened.sources.methods.is_empty()
         {
             // A client ends before a look-up beside its handshake would.
-            let first = opened.look_ups.look_up_issuers(&verifier);
+            let first = opened.sources.look_ups.look_up_issuers(&verifier);
             if tokio::time::timeout(LOOK_UP_TIME, first).await.is_err() {
                 warn(
                     "no answer about the issuers in --trust: their documents from --document stay in use, and those without one are asked for again",
                 );
             }
-            let look_ups = opened.look_ups.clone();
+            let look_ups = opened.sources.look_ups.clone();
             let verifier = Arc::downgrade(&verifier);
             tokio::spawn(async move {
                 sleep(WATCH_TIME).await;
                 look_ups.watch_issuers(verifier).await;
             });
         }
-        self.keep_known();
-        let Some(stapler) = self.opened.get().and_then(|opened| opened.stapler.get()) else { return };
-        if let Err(error) = stapler.refresh().await {
-            no_proof(&error);
+        if let Some(file) = opened.file.clone() {
+            tokio::spawn(async move {
+                loop {
+                    sleep(SYNC_TIME).await;
+                    let file = file.clone();
+                    // It fails only if the runtime ends.
+                    let _ = spawn_blocking(move || file.sync()).await;
+                }
+            });
         }
-        let stapler = stapler.clone();
-        tokio::spawn(async move { stapler.keep_fresh(&lists::provider(), no_proof).await });
+        let staplers = opened.staplers.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        for stapler in &staplers {
+            if let Err(error) = stapler.refresh().await {
+                tell(&Notice::NoProof(stapler.did().clone(), error));
+            }
+        }
+        opened.refresh(staplers);
     }
-}
-
-/// The interval at which the permanent knowledge is written to the disk.
-const SYNC_TIME: Duration = Duration::from_secs(1);
-
-fn no_proof(error: &StaplerError) {
-    warn(&format!(
-        "--registry: no new proof of the own DID: {error}; peers must ask the registry themselves"
-    ));
 }
 
 #[cfg(test)]
 mod tests {
     use clap::Parser;
+    use dunlin_identity::key::PublicKey;
     use dunlin_identity::transparency::{NoteKey, NoteKeyKind};
     use dunlin_pki::{KeyPair, KeyType, Tree, TreeSpec, certificates_to_pem};
 
@@ -455,7 +331,7 @@ mod tests {
             let all = ["dunlin"].into_iter().chain(access).chain(option.into_iter().flatten());
             let Parsed { options } = Parsed::try_parse_from(all).unwrap();
             let opened = options.opened().unwrap_or_else(|error| panic!("{error}"));
-            assert_eq!(opened.registry.as_ref().unwrap().documents().outage_age(), age, "{given:?}");
+            assert_eq!(opened.sources.registry.as_ref().unwrap().documents().outage_age(), age, "{given:?}");
         }
     }
 

@@ -1,14 +1,15 @@
 //! Reads files with keys and certificates up to a limit, and writes them whole or not at all.
 
 use std::fs::{self, File, Permissions};
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use dunlin_pki::{Item, KeyPair};
+use dunlin_setup::files::bounded;
 use dunlin_store::cache::{FOREIGN_LINK, behind_links};
 use dunlin_store::text;
-use pki_types::{CertificateDer, CertificateRevocationListDer};
+use pki_types::CertificateDer;
 use tempfile::Builder;
 use zeroize::Zeroizing;
 
@@ -60,12 +61,9 @@ pub fn read(path: &Path) -> Result<Zeroizing<Vec<u8>>, Error> {
         Error::failed(path.display(), why, advice)
     };
     let content = if path.as_os_str() == STDIN {
-        read_bounded(io::stdin().lock(), 0)
+        bounded(io::stdin().lock(), 0, MAX_FILE)
     } else {
-        File::open(path).and_then(|file| {
-            let expected = file.metadata()?.len();
-            read_bounded(file, expected)
-        })
+        dunlin_setup::files::read(path, MAX_FILE)
     };
     content.map_err(failed)
 }
@@ -108,17 +106,6 @@ fn wide_mode(path: &Path) -> Option<u32> {
     (mode & 0o077 != 0).then_some(mode)
 }
 
-fn read_bounded(reader: impl Read, expected: u64) -> io::Result<Zeroizing<Vec<u8>>> {
-    // Reserve enough at once, because a growing vector leaves unwiped copies behind.
-    let room = usize::try_from(expected.clamp(64 << 10, MAX_FILE) + 1).unwrap_or(0);
-    let mut content = Zeroizing::new(Vec::with_capacity(room));
-    reader.take(MAX_FILE + 1).read_to_end(&mut content)?;
-    if content.len() as u64 > MAX_FILE {
-        return Err(io::Error::new(io::ErrorKind::FileTooLarge, "larger than 64 MiB"));
-    }
-    Ok(content)
-}
-
 /// Returns the keys and certificates in `path`, at least one.
 ///
 /// # Errors
@@ -135,15 +122,6 @@ pub fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, Error> 
     items_for(path, "certificate", |item| if let Item::Certificate(der) = item { Some(der) } else { None })
 }
 
-/// Returns the certificates of trusted authorities in `path`, at least one. `lists_count` says whether the
-/// caller also reads the CRLs in it.
-///
-/// # Errors
-/// The file cannot be read, has no certificate, or has a CRL that does not count.
-pub fn anchors(path: &Path, lists_count: bool) -> Result<Vec<CertificateDer<'static>>, Error> {
-    dunlin_pki::parse_anchors(&read(path)?, lists_count).map_err(|error| Error::in_file(path, &error))
-}
-
 /// Returns the items in `path` that `choose` takes, at least one of the `wanted` kind.
 ///
 /// # Errors
@@ -154,14 +132,6 @@ pub fn items_for<T>(
     choose: impl FnMut(Item) -> Option<T>,
 ) -> Result<Vec<T>, Error> {
     dunlin_pki::parse_for(&read(path)?, wanted, choose).map_err(|error| Error::in_file(path, &error))
-}
-
-/// Returns the CRLs in `path`, at least one.
-///
-/// # Errors
-/// The file cannot be read, or has no CRL.
-pub fn revocation_lists(path: &Path) -> Result<Vec<CertificateRevocationListDer<'static>>, Error> {
-    items_for(path, "CRL", |item| if let Item::RevocationList(der) = item { Some(der) } else { None })
 }
 
 /// Returns the first private key in `path`.
@@ -450,6 +420,6 @@ mod tests {
 
     #[test]
     fn rejects_input_above_the_limit() {
-        assert!(read_bounded(io::repeat(0), 0).is_err());
+        assert!(bounded(io::repeat(0), 0, MAX_FILE).is_err());
     }
 }

@@ -11,6 +11,11 @@ use dunlin::cache::{CacheMode, ServerCache};
 use dunlin::crypto::CryptoProvider;
 use dunlin::resume::Tickets;
 use dunlin_registry::lookup::LookUpAnswers;
+use dunlin_setup::credentials::Judges;
+use dunlin_setup::files::open_to_others;
+use dunlin_setup::learned::LearnedState;
+use dunlin_setup::registry::Sources;
+use dunlin_setup::trust;
 use dunlin_store::RememberedVerdicts;
 use dunlin_store::psk::file::{Format, PskFile};
 use dunlin_store::psk::sqlite::{LiveSqlitePsks, SqlitePsks};
@@ -18,8 +23,6 @@ use dunlin_store::psk::{PskError, ShortKeys};
 
 use crate::clock::now;
 use crate::config::{CredentialTrust, Fault, Faults, ListenerConfig};
-use crate::files::{self, open_to_others};
-use crate::learned::LearnedState;
 use crate::own::{self, OwnIdentity};
 use crate::stores::Stores;
 
@@ -69,10 +72,13 @@ impl ConfigBuilder {
     ) -> Option<Self> {
         let before = faults.len();
         let clients = &listener.clients;
-        let own = own::of_listener(listener, stores, faults, warnings);
-        let x509 = files::trust([&clients.ca, &clients.crl, &clients.raw_keys], faults);
+        let credentials = &clients.credentials;
+        let Stores { provider, learned, .. } = &**stores;
+        let sources = Sources::open(credentials.registry.as_ref(), None, provider, &learned.state, faults);
+        let own = own::of_listener(listener, stores, &sources, faults, warnings);
+        let x509 = trust::trust([&clients.ca, &clients.crl, &clients.raw_keys], faults);
         let (trust, answers) =
-            verifiers(x509, &clients.credentials, &stores.provider, &stores.learned, faults, warnings);
+            verifiers(x509, credentials, (&sources, &learned.state), provider, faults, warnings);
         let files = Files {
             own: ArcSwap::from_pointee(own),
             trust,
@@ -111,8 +117,8 @@ impl ConfigBuilder {
 pub(crate) fn verifiers(
     trust: Trust,
     credentials: &CredentialTrust,
+    (sources, learned): (&Sources, &LearnedState),
     provider: &Arc<CryptoProvider>,
-    learned: &LearnedState,
     faults: &mut Vec<Fault>,
     warnings: &mut Vec<Fault>,
 ) -> (Verifiers, Option<LookUpAnswers>) {
@@ -122,8 +128,9 @@ pub(crate) fn verifiers(
     let raw_key = raw_key.map(|trust| Arc::new(trust) as Arc<dyn Verifier>);
     // The type with the smaller messages comes first, which is the last one that is added.
     let verifiers = x509.into_iter().chain(raw_key).fold(Verifiers::default(), Verifiers::with);
-    let (judges, answers) = credentials.verifiers(provider, learned, faults, warnings);
-    (judges.into_iter().fold(verifiers, Verifiers::with), answers)
+    let judges = credentials.verifiers(sources, provider, learned, faults, warnings);
+    let verifiers = judges.iter().flat_map(Judges::verifiers).fold(verifiers, Verifiers::with);
+    (verifiers, judges.map(|judges| judges.answers()))
 }
 
 impl ListenerConfig {
@@ -147,7 +154,7 @@ fn psks(
 ) -> Option<Arc<dyn FindPsk>> {
     let file = listener.clients.psk.as_ref()?;
     let path = &file.value;
-    warnings.extend(open_to_others(&file.place, path, "the keys"));
+    warnings.extend(open_to_others(file, "the keys"));
     let report = |then: &'static str| {
         let path = path.display().to_string();
         Box::new(move |error: &PskError| tracing::warn!(file = path, %error, "pre-shared keys: {then}"))

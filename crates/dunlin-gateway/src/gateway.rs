@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use arc_swap::ArcSwap;
+use dunlin_setup::known::KnownFile;
+use dunlin_setup::registry::Refreshing;
 use tokio::net::{TcpListener, UdpSocket};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -13,8 +15,6 @@ use tokio::task::JoinHandle;
 use crate::acme::Managed;
 use crate::clock::now_s;
 use crate::config::{self, Config, Fault, Faults, Field, Join, ListenerConfig, NodesConfig, RedirectConfig};
-use crate::did_registry::Refreshing;
-use crate::known::KnownPlaces;
 use crate::listener::{ListenerState, Settings};
 use crate::metrics::{Metrics, Role};
 use crate::nodes::{NodeKeys, Nodes};
@@ -53,7 +53,7 @@ pub struct Gateway {
     followers: Mutex<Vec<JoinHandle<()>>>,
     redirects: Mutex<Vec<RunningRedirect>>,
     /// Keeps the proofs of the listeners' DIDs fresh.
-    refreshing: Mutex<Vec<Refreshing>>,
+    refreshing: Refreshing,
     /// The table `[nodes]` with which the gateway has started.
     nodes: OnceLock<Option<NodesConfig>>,
 }
@@ -132,9 +132,9 @@ impl Prepared {
         let known = config.common.known.as_ref();
         let opened = if opens_stores {
             let shared = config.listeners.iter().find_map(|listener| listener.shared.as_ref());
-            stores.learned.open_known(&stores.provider, known, shared)
+            stores.learned.open(&stores.provider, known, shared)
         } else {
-            known.map_or(Ok(()), KnownPlaces::check)
+            known.map_or(Ok(()), KnownFile::check)
         };
         faults.extend(opened.err());
         if let Some(nodes) = &config.nodes
@@ -236,12 +236,12 @@ impl Gateway {
     pub async fn start_with(config: Config, sockets: Sockets) -> Result<Self, Faults> {
         let metrics = Metrics::new(Role::Gateway);
         let mut stores = Stores::new();
-        stores.learned.outage_proofs = metrics.outage_proofs.clone();
+        stores.learned.count(metrics.outage_proofs.clone());
         let gateway = Self {
             service: Service::new(metrics, sockets),
             stores: Arc::new(stores),
             followers: Mutex::default(),
-            refreshing: Mutex::default(),
+            refreshing: Refreshing::default(),
             redirects: Mutex::default(),
             nodes: OnceLock::new(),
         };
@@ -269,7 +269,7 @@ impl Gateway {
 
     async fn replace(&self, config: Config) -> Result<(), Faults> {
         let running = self.service.lock().await;
-        let bound = self.stores.learned.during(self.bind(&running, config)).await?;
+        let bound = self.stores.learned.state.during(self.bind(&running, config)).await?;
         self.service.replace(running, bound);
         Ok(())
     }
@@ -355,11 +355,11 @@ impl Gateway {
         tasks.extend(renewal::follow(&self.service.context, next));
         tasks.extend(cluster::follow(&self.service.context, next));
         let context = self.service.context.clone();
-        self.stores.learned.follow_known(move |is_answered| {
+        self.stores.learned.follow(move |is_answered| {
             context.metrics.shared_refreshed("", "known", is_answered);
         });
         let staplers = next.iter().flat_map(|live| live.tls.staplers());
-        Refreshing::replace(&self.refreshing, staplers, &self.stores.provider);
+        self.refreshing.replace(staplers, &self.stores.provider, self.stores.learned.state.report());
         let mut followers = self.followers.lock().unwrap_or_else(PoisonError::into_inner);
         let followers = std::mem::replace(&mut *followers, tasks);
         followers.iter().for_each(JoinHandle::abort);
@@ -455,12 +455,12 @@ impl Gateway {
     /// this function and calling [`Self::end`] ends them earlier.
     pub async fn stop(&self) {
         self.service.stop().await;
-        self.stores.learned.close_known().await;
+        self.stores.learned.close().await;
     }
 
     /// Ends all connections with a close_notify, and the gateway.
     pub async fn end(&self) {
         self.service.end().await;
-        self.stores.learned.close_known().await;
+        self.stores.learned.close().await;
     }
 }

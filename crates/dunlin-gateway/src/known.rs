@@ -1,189 +1,30 @@
 //! Permanent knowledge, which outlives the program: in a file, and in Redis, where other gateways have it,
 //! too.
 
-use std::collections::BTreeMap;
-use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use dunlin::crypto::CryptoProvider;
 use dunlin_identity::handshake::{Known, KnownStore};
-use dunlin_identity::knowledge::{Knowledge, Learnt, RECORD_LEN, Record, Subject};
+use dunlin_identity::knowledge::{Knowledge, Learnt, RECORD_LEN, Record};
+use dunlin_setup::known::{KnownFile, LogMarks, SYNC_TIME};
+use dunlin_setup::learned::{self, LearnedState, Notice};
 use dunlin_store::cache::CacheFault;
-use dunlin_store::{MAX_KEPT_MESSAGE, MAX_SENT, RecordFile, SharedLog};
-use tokio::task::spawn_blocking;
+use dunlin_store::{MAX_KEPT_MESSAGE, MAX_SENT, SharedLog};
+use prometheus_client::metrics::counter::Counter;
+use tokio::task::{AbortHandle, spawn_blocking};
 use tokio::time::sleep;
 
 use crate::config::{Fault, FileField, SharedConfig};
 
-/// The interval at which the program exchanges the knowledge with other gateways, and writes it to the disk.
-/// A loss of power loses this much at most.
-const EXCHANGE: Duration = Duration::from_secs(1);
-
-/// A file is written anew if it has twice as many records as are needed, and more than this.
-const MAX_SUPERSEDED: usize = 4096;
-
-/// How often the file and Redis get the mark of a log. A log grows with every operation of any DID, and each
-/// of these stores only grows: the file by 30 MB a year at most.
-const LOG_PAUSE: Duration = Duration::from_secs(60);
+/// How often Redis gets the mark of a log, which grows with every operation of any DID. Redis keeps them all.
 const SHARED_LOG_PAUSE: Duration = Duration::from_secs(3600);
 
 const _: () = assert!(RECORD_LEN <= MAX_KEPT_MESSAGE, "a record is a message");
 
-/// The marks of logs that a store does not have yet. It gets the first mark of a log at once, and later ones
-/// with a pause.
-#[derive(Debug)]
-struct LogMarks {
-    pause: Duration,
-    logs: Mutex<BTreeMap<Subject, LogMark>>,
-}
-
-#[derive(Debug)]
-struct LogMark {
-    /// When the store got a mark.
-    stored: Instant,
-    waiting: Option<Record>,
-}
-
-impl LogMarks {
-    const fn new(pause: Duration) -> Self {
-        Self { pause, logs: Mutex::new(BTreeMap::new()) }
-    }
-
-    fn logs(&self) -> MutexGuard<'_, BTreeMap<Subject, LogMark>> {
-        self.logs.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Takes a record. Returns it if the store should have it now: also every record that is not about a log.
-    fn take(&self, record: &Record, now: Instant) -> Option<Record> {
-        if !record.subject.is_log() {
-            return Some(*record);
-        }
-        let mut logs = self.logs();
-        let Some(mark) = logs.get_mut(&record.subject) else {
-            logs.insert(record.subject, LogMark { stored: now, waiting: None });
-            return Some(*record);
-        };
-        mark.waiting = Some(*record);
-        mark.due(now, self.pause)
-    }
-
-    /// The marks that have waited for the pause.
-    fn due(&self, now: Instant) -> Vec<Record> {
-        self.logs().values_mut().filter_map(|mark| mark.due(now, self.pause)).collect()
-    }
-
-    /// All marks that wait, when the program ends.
-    fn all(&self) -> Vec<Record> {
-        self.logs().values_mut().filter_map(|mark| mark.waiting.take()).collect()
-    }
-}
-
-impl LogMark {
-    fn due(&mut self, now: Instant, pause: Duration) -> Option<Record> {
-        let due = self.waiting.take_if(|_| now.duration_since(self.stored) >= pause)?;
-        self.stored = now;
-        Some(due)
-    }
-}
-
-/// The permanent knowledge, in a file.
-#[derive(Debug)]
-pub struct KnownFile {
-    file: RecordFile,
-    logs: LogMarks,
-    fails: AtomicBool,
-}
-
-impl KnownFile {
-    /// Opens the file, or creates it. Returns the knowledge, too.
-    ///
-    /// # Errors
-    /// The file cannot be used.
-    pub fn open(path: &Path) -> Result<(Arc<Self>, Knowledge), CacheFault> {
-        let (file, records) = RecordFile::open(path, RECORD_LEN)?;
-        let count = records.len();
-        let knowledge = learn(path, records)?;
-        if count > MAX_SUPERSEDED && count / 2 > knowledge.len() {
-            let records: Vec<_> = knowledge.records().map(|record| record.to_bytes()).collect();
-            file.rewrite(records.iter().map(|record| &record[..]))?;
-        }
-        let logs = LogMarks::new(LOG_PAUSE);
-        Ok((Arc::new(Self { file, logs, fails: AtomicBool::new(false) }), knowledge))
-    }
-
-    /// Checks that [`Self::open`] could use the file, without creating or changing anything. Another process
-    /// may use it.
-    ///
-    /// # Errors
-    /// As for [`Self::open`].
-    pub fn check(path: &Path) -> Result<(), CacheFault> {
-        learn(path, RecordFile::check(path, RECORD_LEN)?).map(drop)
-    }
-
-    /// Waits until everything is on the disk, except for marks of logs that are younger than a minute.
-    pub fn sync(&self) {
-        self.write(&self.logs.due(Instant::now()));
-        self.tell(self.file.sync());
-    }
-
-    /// Lets another process use the file, when nothing is learnt any more.
-    pub fn close(&self) {
-        self.write(&self.logs.all());
-        self.tell(self.file.close());
-    }
-
-    fn write(&self, records: &[Record]) {
-        records.iter().for_each(|record| self.tell(self.file.add(&record.to_bytes())));
-    }
-
-    fn tell(&self, written: Result<(), CacheFault>) {
-        let failed = self.fails.swap(written.is_err(), Ordering::Relaxed);
-        match written {
-            Err(fault) if !failed => {
-                tracing::error!(
-                    "{fault}; what is learnt now waits in memory, and is forgotten if the program ends before the file can be written"
-                );
-            }
-            _ => {}
-        }
-    }
-}
-
-impl Drop for KnownFile {
-    fn drop(&mut self) {
-        self.write(&self.logs.all());
-    }
-}
-
-/// The knowledge in these records of the file.
-fn learn(path: &Path, records: Vec<Vec<u8>>) -> Result<Knowledge, CacheFault> {
-    let mut knowledge = Knowledge::default();
-    for record in records {
-        let foreign = || CacheFault::Unusable {
-            store: path.display().to_string(),
-            why: "it has a record of another version".to_owned(),
-        };
-        let Record { subject, mark } = Record::read(&record).ok_or_else(foreign)?;
-        knowledge.learn(subject, mark);
-    }
-    Ok(knowledge)
-}
-
-impl KnownStore for KnownFile {
-    fn add(&self, record: &Record) {
-        self.write(self.logs.take(record, Instant::now()).as_slice());
-    }
-
-    fn copy(&self, record: &Record) {
-        self.add(record);
-    }
-}
-
 /// The permanent knowledge, in the Redis that gateways share.
 #[derive(Debug)]
-pub(crate) struct KnownShared {
+struct KnownShared {
     log: SharedLog,
     logs: LogMarks,
     /// Records that Redis does not have yet.
@@ -256,28 +97,21 @@ impl KnownStore for KnownShared {
 
 /// The permanent knowledge, and its stores.
 #[derive(Debug)]
-pub(crate) struct KnownPlaces {
-    pub(crate) known: Arc<Known>,
+struct KnownPlaces {
+    known: Arc<Known>,
     path: Option<FileField>,
     file: Option<Arc<KnownFile>>,
     shared: Option<Arc<KnownShared>>,
 }
 
 impl KnownPlaces {
-    /// In memory alone.
-    pub(crate) fn in_memory() -> Self {
-        let known = Arc::new(Known::new(Knowledge::default()));
-        Self { known, path: None, file: None, shared: None }
-    }
-
     /// Reads the knowledge. It blocks: for Redis at most some seconds, without which the program begins, too.
-    pub(crate) fn open(
+    fn open(
         provider: &Arc<CryptoProvider>,
         path: Option<&FileField>,
         shared: Option<&SharedConfig>,
     ) -> Result<Self, Fault> {
-        let opened = path.map(|path| KnownFile::open(&path.value).map_err(|fault| unusable(path, &fault)));
-        let (file, knowledge) = opened.transpose()?.unzip();
+        let (file, knowledge) = path.map(KnownFile::open).transpose()?.unzip();
         let shared = shared.map(|shared| KnownShared::open(shared, provider).map(Arc::new)).transpose()?;
         let mut known = Known::new(knowledge.unwrap_or_default());
         if let Some(file) = &file {
@@ -292,23 +126,18 @@ impl KnownPlaces {
         Ok(places)
     }
 
-    /// Checks the file without using it.
-    pub(crate) fn check(path: &FileField) -> Result<(), Fault> {
-        KnownFile::check(&path.value).map_err(|fault| unusable(path, &fault))
-    }
-
     /// Whether a reload may keep these places.
-    pub(crate) fn is_at(&self, path: Option<&FileField>) -> bool {
+    fn is_at(&self, path: Option<&FileField>) -> bool {
         self.path.as_ref().map(|path| &path.value) == path.map(|path| &path.value)
     }
 
     /// Whether there is something to do in [`follow`].
-    pub(crate) const fn outlive_the_program(&self) -> bool {
+    const fn outlive_the_program(&self) -> bool {
         self.file.is_some() || self.shared.is_some()
     }
 
     /// The last exchange.
-    pub(crate) fn close(&self) {
+    fn close(&self) {
         if let Some(shared) = &self.shared {
             shared.keep(shared.logs.all());
         }
@@ -320,7 +149,7 @@ impl KnownPlaces {
     }
 
     /// Writes new records to the disk, and exchanges them with other gateways.
-    pub(crate) fn exchange(&self) -> Result<(), CacheFault> {
+    fn exchange(&self) -> Result<(), CacheFault> {
         let exchanged = self.shared.as_ref().map_or(Ok(()), |shared| shared.exchange(&self.known));
         if let Some(file) = &self.file {
             file.sync();
@@ -329,16 +158,11 @@ impl KnownPlaces {
     }
 }
 
-fn unusable(path: &FileField, fault: &CacheFault) -> Fault {
-    path.place
-        .fault(fault.to_string(), "name a file for this program alone, in a directory that it can write")
-}
-
 /// Exchanges the knowledge every second. `told` is called with whether Redis has answered, if there is one.
-pub(crate) async fn follow(places: Arc<KnownPlaces>, told: impl Fn(bool)) {
+async fn follow(places: Arc<KnownPlaces>, told: impl Fn(bool)) {
     let mut is_down = false;
     loop {
-        sleep(EXCHANGE).await;
+        sleep(SYNC_TIME).await;
         let exchanging = places.clone();
         // It fails only if the runtime ends.
         let Ok(exchanged) = spawn_blocking(move || exchanging.exchange()).await else { return };
@@ -357,59 +181,67 @@ pub(crate) async fn follow(places: Arc<KnownPlaces>, told: impl Fn(bool)) {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use dunlin_identity::Did;
-    use dunlin_identity::knowledge::Mark;
+/// A program's knowledge, and the stores of its permanent part.
+#[derive(Default)]
+pub(crate) struct Learned {
+    /// The knowledge.
+    pub(crate) state: LearnedState,
+    places: OnceLock<Arc<KnownPlaces>>,
+    /// The task that exchanges the permanent knowledge with its stores.
+    following: Mutex<Option<AbortHandle>>,
+}
 
-    use super::*;
+impl Learned {
+    /// Counts the proofs that count because a registry does not answer. `self` must not have been used yet.
+    pub(crate) fn count(&mut self, outage_proofs: Counter) {
+        self.state = LearnedState::new(Arc::new(move |notice| {
+            if matches!(notice, Notice::OldProof(_)) {
+                outage_proofs.inc();
+            }
+            learned::log(notice);
+        }));
+    }
 
-    const SECOND: Duration = Duration::from_secs(1);
+    /// Reads the permanent knowledge from this file, and from the Redis that gateways share. A reload keeps
+    /// the file.
+    pub(crate) fn open(
+        &self,
+        provider: &Arc<CryptoProvider>,
+        file: Option<&FileField>,
+        shared: Option<&SharedConfig>,
+    ) -> Result<(), Fault> {
+        let Some(places) = self.places.get() else {
+            let opened = KnownPlaces::open(provider, file, shared)?;
+            self.state.begin_with(opened.known.clone());
+            self.places.get_or_init(|| Arc::new(opened));
+            return Ok(());
+        };
+        if places.is_at(file) {
+            return Ok(());
+        }
+        let what = "a reload cannot change the table [known]";
+        let advice = "restart the program, or restore it";
+        Err(file.map_or_else(|| Fault::elsewhere(what, advice), |file| file.place.fault(what, advice)))
+    }
 
-    fn log(size: u64) -> Record {
-        Record {
-            subject: Subject::log(&dunlin_awslc::provider(), "registry.example/1"),
-            mark: Mark::new(size, &[]),
+    /// Exchanges the permanent knowledge with its stores from now on. `told` is called with whether Redis has
+    /// answered.
+    pub(crate) fn follow(&self, told: impl Fn(bool) + Send + 'static) {
+        let mut following = self.following.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(places) =
+            self.places.get().filter(|places| places.outlive_the_program() && following.is_none())
+        {
+            *following = Some(tokio::spawn(follow(places.clone(), told)).abort_handle());
         }
     }
 
-    #[test]
-    fn a_store_gets_the_newest_mark_of_a_log_with_a_pause() {
-        let marks = LogMarks::new(60 * SECOND);
-        let begin = Instant::now();
-        assert_eq!(marks.take(&log(2), begin), Some(log(2)));
-        assert_eq!([4, 6].map(|size| marks.take(&log(size), begin + 59 * SECOND)), [None; 2]);
-        assert!(marks.due(begin + 59 * SECOND).is_empty());
-        assert_eq!(marks.due(begin + 60 * SECOND), [log(6)]);
-        assert_eq!(marks.take(&log(8), begin + 119 * SECOND), None);
-        assert_eq!(marks.take(&log(10), begin + 120 * SECOND), Some(log(10)));
-        assert_eq!(marks.take(&log(12), begin + 121 * SECOND), None);
-        assert_eq!((marks.all(), marks.all()), (vec![log(12)], vec![]));
-        // Everything else must not wait.
-        let did: Did = "did:dunlin:device".parse().unwrap();
-        let subject = Subject::did(&dunlin_awslc::provider(), "registry.example/1", &did);
-        let ended = Record { subject, mark: Mark::ENDED };
-        assert_eq!([begin; 2].map(|now| marks.take(&ended, now)), [Some(ended); 2]);
-    }
-
-    #[test]
-    fn a_file_has_the_newest_mark_of_a_log_when_the_program_has_ended() {
-        let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("known");
-        // It closes the file, or only leaves it.
-        for (closes, sizes) in [(true, [2, 4, 6]), (false, [8, 10, 12])] {
-            let (file, _) = KnownFile::open(&path).unwrap();
-            sizes.iter().for_each(|size| file.add(&log(*size)));
-            file.sync();
-            let before = std::fs::metadata(&path).unwrap().len();
-            if closes {
-                file.close();
-            }
-            drop(file);
-            // Of several in a minute, the file has the first and the last one.
-            assert!(std::fs::metadata(&path).unwrap().len() > before);
-            let (_file, knowledge) = KnownFile::open(&path).unwrap();
-            assert_eq!(knowledge.get(&log(0).subject), Some(log(sizes[2]).mark));
+    /// Ends the exchange, when nothing is learnt any more.
+    pub(crate) async fn close(&self) {
+        let following = self.following.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let (Some(following), Some(places)) = (following, self.places.get().cloned()) {
+            following.abort();
+            // It fails only if the runtime ends.
+            let _ = spawn_blocking(move || places.close()).await;
         }
     }
 }

@@ -18,21 +18,20 @@
 //! 4    tls policy_configs             | the engine's configurations of a listener: by route, or by policy
 //! 4    admin status http              | `/metrics` and `/status`; listeners for plain HTTP
 //! 3    builder                        | the parts of these configurations, from files and stores
-//! 3    own credentials did_registry   | certificates, credentials and DIDs of both sides; registries
+//! 3    own                            | certificates, credentials and DIDs of both sides
 //! 3    stores                         | the state that outlives a reload
 //! 2    context                        | the state that all connections share
 //! 2    memory shared_clients policy_file | the memory of a policy's clients; the policy's file
-//! 2    learned                        | knowledge from issuers, registries and peers
 //! 1    acme                           | orders of certificates, and answers to challenges
 //! 1    nodes                          | gateways with the same clients, which pass datagrams on
 //! 1    proxy heard                    | the forwarding of clients' data, a module for each protocol
 //! 1    metrics                        | counters
-//! 1    known frozen                   | files of permanent knowledge, and of frozen associations
+//! 1    known frozen                   | knowledge and its stores; files of frozen associations
 //! 1    route redirected               | the route of a client; redirected clients that have not come yet
-//! 0    config document files          | TOML files, read key by key, with all faults; files that they name
+//! 0    config document                | TOML files, read key by key, with all faults
 //! 0    policy                         | which profile a client gets, and why
 //! 0    identity proxy_protocol        | how backends learn who the client is
-//! 0    https target                   | HTTPS for registries, did:web and ACME; targets of HTTP requests
+//! 0    target                         | targets of HTTP requests
 //! 0    life sockets throttle          | phases and tasks; a service manager's sockets; lines of the log
 //! 0    clock dashboard                | the clocks; a page that shows metrics and status
 //! ```
@@ -46,19 +45,14 @@ mod clock;
 mod cluster;
 pub mod config;
 mod context;
-mod credentials;
 mod dashboard;
-mod did_registry;
 mod document;
-mod files;
 mod frozen;
 mod gateway;
 mod heard;
 mod http;
-pub mod https;
 mod identity;
-pub mod known;
-mod learned;
+mod known;
 mod life;
 mod listener;
 mod memory;

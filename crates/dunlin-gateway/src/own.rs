@@ -9,11 +9,12 @@ use dunlin::pki_types::CertificateDer;
 use dunlin::{Credential, Side};
 use dunlin_pki::LoadedCredential;
 use dunlin_registry::stapler::Stapler;
+use dunlin_setup::files::REPORT;
+use dunlin_setup::registry::Sources;
+use dunlin_setup::trust::{own_certificate, refusal};
 
 use crate::acme;
-use crate::clock::wall;
 use crate::config::{CertificateFiles, Fault, ListenerConfig, NamePattern, OwnFiles};
-use crate::files::{REPORT, open_to_others, unusable};
 use crate::stores::Stores;
 
 /// An identity that a listener presents: a certificate, a credential or a DID.
@@ -68,25 +69,30 @@ impl OwnIdentity {
 pub(crate) fn of_listener(
     listener: &ListenerConfig,
     stores: &Stores,
+    sources: &Sources,
     faults: &mut Vec<Fault>,
     warnings: &mut Vec<Fault>,
 ) -> Vec<OwnIdentity> {
     let provider = &stores.provider;
-    let trust = &listener.clients.credentials;
+    let documents = &listener.clients.credentials.documents;
     let mut own = vec![];
     for files in &listener.certificates {
         own.extend(match files {
             OwnFiles::Certificate(files) => certificate(files, Side::Server, provider, faults, warnings),
-            OwnFiles::Did { name, did } => match did.load(trust, provider, &stores.learned, warnings) {
-                Ok((credential, stapler)) => {
-                    let name = name.as_ref().map(|name| name.value.clone());
-                    Some(OwnIdentity { name, credential, raw: None, stapler, is_pending: false })
-                }
-                Err(fault) => {
-                    faults.push(fault);
-                    None
-                }
-            },
+            OwnFiles::Did { name, did } => {
+                let loaded = did.load(documents, sources, provider, &stores.learned.state, warnings);
+                let loaded = loaded.map_err(|fault| faults.push(fault)).unwrap_or_default();
+                let (mut shown, mut staplers) = loaded;
+                let name = name.as_ref().map(|name| name.value.clone());
+                let stapler = staplers.pop();
+                shown.pop().map(|credential| OwnIdentity {
+                    name,
+                    credential,
+                    raw: None,
+                    stapler,
+                    is_pending: false,
+                })
+            }
         });
     }
     warnings.extend(unnamed(listener, &own));
@@ -127,26 +133,14 @@ pub(crate) fn certificate(
         let name = files.name.as_ref().map(|name| name.value.clone());
         return placeholder.map(|(leaf, key)| OwnIdentity::pending(name, leaf, key));
     }
-    // Without a file of its own, the key stands beside the certificate.
-    let of_key = files.key.as_ref().unwrap_or(&files.chain);
-    warnings.extend(open_to_others(&of_key.place, &of_key.value, "the key"));
-    let key = files.key.as_ref().map(|key| key.value.as_path());
-    match LoadedCredential::load(&files.chain.value, key, side, wall(), provider) {
+    match own_certificate(&files.chain, files.key.as_ref(), side, provider, warnings) {
         Ok(loaded) => {
-            if let Some(refusal) = loaded.refusal.as_ref().filter(|_| files.acme.is_none()) {
-                let what = format!("{}: {refusal}", files.chain.value.display());
-                let advice = match side {
-                    Side::Server => "clients will refuse it: renew it",
-                    Side::Client => "servers will refuse it: renew it",
-                };
-                warnings.push(files.chain.place.fault(what, advice));
-            }
+            // The gateway renews certificates by ACME itself.
+            warnings.extend(refusal(&files.chain, &loaded, side).filter(|_| files.acme.is_none()));
             Some(OwnIdentity::new(files.name.as_ref().map(|name| name.value.clone()), loaded))
         }
-        Err(error) => {
-            let of_key = files.key.as_ref().filter(|key| key.value == error.file);
-            let place = of_key.map_or(&files.chain.place, |key| &key.place);
-            faults.push(unusable(place, &error.file, &error.error));
+        Err(fault) => {
+            faults.push(fault);
             None
         }
     }

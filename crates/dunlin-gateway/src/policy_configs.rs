@@ -10,6 +10,7 @@ use dunlin::crypto::SecureRandom;
 use dunlin::resume::Tickets;
 use dunlin::wire::PskKeyExchangeMode;
 use dunlin::{CryptoProvider, Negotiated, PskSource, ServerConfig};
+use dunlin_setup::files::reason;
 use tokio::task::{JoinHandle, spawn_blocking};
 use tokio::time::{MissedTickBehavior, interval};
 
@@ -17,7 +18,6 @@ use crate::builder::{Cache, ConfigBuilder};
 use crate::clock;
 use crate::config::{Fault, Faults, ListenerConfig, OwnFiles, RouteConfig, TransportKind};
 use crate::context::{self, Context};
-use crate::files::reason;
 use crate::life::Phase;
 use crate::memory::Memory;
 use crate::own::OwnIdentity;

@@ -11,6 +11,7 @@ use dunlin::cache::ServerCache;
 use dunlin::crypto::CryptoProvider;
 use dunlin::resume::Tickets;
 use dunlin::{ConnectionIds, CookieKeys, NodeIds, ServerConfig};
+use dunlin_setup::files::REPORT;
 use dunlin_store::cache::{CacheFault, CacheStore};
 use dunlin_store::{
     MemoryServerCache, MemoryServerSessions, RotatingTickets, SharedLog, SharedTickets, StoreUrl,
@@ -18,9 +19,8 @@ use dunlin_store::{
 use zeroize::Zeroizing;
 
 use crate::config::{CacheConfig, Fault, FrozenConfig, ListenerConfig, SharedConfig};
-use crate::files::REPORT;
 use crate::frozen::FrozenPlace;
-use crate::learned::LearnedState;
+use crate::known::Learned;
 use crate::memory::Memory;
 use crate::nodes::NodeKeys;
 use crate::policy_file::PolicyFile;
@@ -95,7 +95,7 @@ pub(crate) struct Stores {
     /// Files of frozen associations.
     frozen: Kept<PathBuf, Arc<FrozenPlace>>,
     /// The knowledge from issuers and registries.
-    pub(crate) learned: LearnedState,
+    pub(crate) learned: Learned,
 }
 
 /// The store, the key file, and the name of a listener or policy.
@@ -117,7 +117,7 @@ impl Stores {
             caches: Kept::default(),
             memories: Memories::default(),
             frozen: Kept::default(),
-            learned: LearnedState::default(),
+            learned: Learned::default(),
         }
     }
 

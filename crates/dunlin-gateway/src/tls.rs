@@ -9,12 +9,11 @@ use dunlin::{ClientAuth, Profile, ProfileBuilder, PskSource, ServerConfig};
 use dunlin_awslc::tls12::{TLS12_CIPHER_SUITES, TLS12_PSK_CIPHER_SUITES};
 use dunlin_registry::lookup::LookUpAnswers;
 use dunlin_registry::stapler::Stapler;
-use dunlin_store::text;
+use dunlin_setup::files::{REPORT, content, in_file, open_to_others, reason};
 use zeroize::Zeroizing;
 
 use crate::builder::{Cache, ConfigBuilder, Files};
 use crate::config::{Fault, Faults, ListenerConfig, RouteConfig, RouteProtocol, Verify};
-use crate::files::{REPORT, open_to_others, read, reason};
 use crate::own::OwnIdentity;
 use crate::policy_configs::{self, PolicyConfigs, ProfileDigest};
 use crate::policy_file::PolicyFile;
@@ -188,24 +187,18 @@ pub(crate) fn passwords(
     let mut password = |route: &RouteConfig| {
         let RouteProtocol::Mqtt(mqtt) = &route.protocol else { return None };
         let file = mqtt.password.as_ref()?;
-        warnings.extend(open_to_others(&file.place, &file.value, "the password"));
-        let mut told = |what: String| {
-            let advice = "write the password into it, in 1 to 65535 bytes and without a line break";
-            faults.push(file.place.fault(format!("{}: {what}", file.value.display()), advice));
-            None
-        };
-        match read(&file.value).map(Zeroizing::new) {
-            Ok(mut content) => {
-                while content.last().is_some_and(|byte| matches!(byte, b'\r' | b'\n')) {
-                    content.pop();
-                }
-                match content.len() {
-                    1..=65_535 => Some(content),
-                    len => told(format!("{len} bytes")),
-                }
+        warnings.extend(open_to_others(file, "the password"));
+        let read = content(file).and_then(|mut content| {
+            while content.last().is_some_and(|byte| matches!(byte, b'\r' | b'\n')) {
+                content.pop();
             }
-            Err(error) => told(text::unreadable(&error, "").0),
-        }
+            let advice = "write the password into it, in 1 to 65535 bytes and without a line break";
+            match content.len() {
+                1..=65_535 => Ok(content),
+                len => Err(in_file(file, &format!("{len} bytes"), advice)),
+            }
+        });
+        read.map_err(|fault| faults.push(fault)).ok()
     };
     listener.routes.iter().map(&mut password).collect()
 }

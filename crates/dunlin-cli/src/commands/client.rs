@@ -347,7 +347,7 @@ impl<'a> Client<'a> {
     }
 
     async fn run(&self) -> Result<(), Error> {
-        self.args.tls.verifiable.registry.start(self.config.judge()).await;
+        self.args.tls.verifiable.registry.start(self.config.judges()).await;
         let mut connected = self.connect().await?;
         if self.args.reconnect {
             for _ in 0..RECONNECTIONS {
@@ -452,7 +452,7 @@ impl<'a> Client<'a> {
 
     /// The answers about servers whose documents are elsewhere.
     fn answers(&self) -> Option<LookUpAnswers> {
-        self.args.tls.verifiable.registry.answers(self.config.judge())
+        self.config.judges().map(|judges| judges.answers())
     }
 
     fn server(&self) -> ServerAddress {

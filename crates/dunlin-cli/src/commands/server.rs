@@ -302,7 +302,7 @@ impl Server {
         // Catch signals before the first message, because its reader may stop the server.
         let mut stop = Stop::new()?;
         let mut hangups = stop::hangups()?;
-        self.args.tls.verifiable.registry.start(self.config.judge()).await;
+        self.args.tls.verifiable.registry.start(self.config.judges()).await;
         let address = self.args.accept;
         let mut connections = Connections::default();
         let listener = self.clone().listen(address, &mut connections).await?;
@@ -526,7 +526,7 @@ impl Server {
 
     /// The answers about clients whose documents are elsewhere.
     fn answers(&self) -> Option<LookUpAnswers> {
-        self.args.tls.verifiable.registry.answers(self.config.judge())
+        self.config.judges().map(|judges| judges.answers())
     }
 
     /// The function that logs handshake messages, if they are wanted.

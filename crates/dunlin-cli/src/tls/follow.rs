@@ -11,9 +11,8 @@ use dunlin::auth::Verifiers;
 use dunlin::{ClientConfig, Credential, Trust};
 use dunlin_command::error::{Error, misuse};
 use dunlin_command::files;
+use dunlin_setup::credentials::Judges;
 use dunlin_store::psk::file::{RETRY, Stamp};
-
-use crate::tls::credentials::PeerJudge;
 
 /// The parts of a configuration that come from files.
 #[derive(Clone, Default)]
@@ -21,22 +20,19 @@ pub(crate) struct Parts {
     pub(crate) credentials: Vec<Credential>,
     pub(crate) trust: Trust,
     /// For verifiable credentials or bare DIDs.
-    pub(crate) judge: Option<PeerJudge>,
+    pub(crate) judges: Option<Judges>,
 }
 
 impl Parts {
     /// Everything that judges peers by certificates, keys or credentials.
     pub(super) fn verifiers(&self) -> Verifiers {
-        let verifiers = Verifiers::from(self.trust.clone());
-        match &self.judge {
-            Some(judge) => verifiers.with(judge.verifier()),
-            None => verifiers,
-        }
+        let judges = self.judges.iter().flat_map(Judges::verifiers);
+        judges.fold(Verifiers::from(self.trust.clone()), Verifiers::with)
     }
 
     /// Whether anything does.
     pub(super) fn has_trust(&self) -> bool {
-        self.trust.x509.is_some() || self.trust.raw_key.is_some() || self.judge.is_some()
+        self.trust.x509.is_some() || self.trust.raw_key.is_some() || self.judges.is_some()
     }
 }
 
@@ -170,9 +166,9 @@ struct State<C> {
 }
 
 impl<C: Clone> Followed<C> {
-    /// The verifier of peers' DIDs in the latest configuration.
-    pub(crate) fn judge(&self) -> Option<PeerJudge> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).parts.judge.clone()
+    /// The verifiers of peers' DIDs in the latest configuration.
+    pub(crate) fn judges(&self) -> Option<Judges> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).parts.judges.clone()
     }
 
     /// A configuration that `make` builds from `parts`, into which `groups` have been read.

@@ -3,15 +3,18 @@
 use std::fmt::Display;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::SystemTime;
 
 use dunlin::auth::{Psk, RawKeyTrust, X509Trust};
-use dunlin::crypto::{CryptoProvider, HashAlgorithm, SigningKey};
+use dunlin::crypto::{CryptoProvider, HashAlgorithm};
 use dunlin::wire::SignatureScheme;
 use dunlin::{ClientAuth, Credential, Side, TransportKind, Trust};
-use dunlin_command::error::{Error, reason, warn, warn_once};
+use dunlin_command::error::{Error, reason, warn};
+use dunlin_command::faults::{checked, warned};
 use dunlin_command::files;
-use dunlin_pki::{CertificateInfo, CredentialFault, Item, KeyPair, LoadedCredential};
+use dunlin_pki::LoadedCredential;
+use dunlin_setup::files::signing_key;
+use dunlin_setup::place::{Field, FileField, options};
+use dunlin_setup::trust::{self, own_certificate, refusal};
 use dunlin_store::psk::file::{Format, PskFile};
 use dunlin_store::psk::sqlite::{LiveSqlitePsks, SqlitePsks};
 use dunlin_store::psk::{Identity, PskError, PskRecord, PskRecords, PskSet, ShortKeys, State, lifecycle};
@@ -59,7 +62,7 @@ impl TlsOptions {
                 }
                 None => {
                     let Some(path) = self.key.get(i) else { continue };
-                    signing_key(&files::private_key(path)?, path, provider)?
+                    signing_key(&Field::option("key", path.clone()), provider)?
                 }
             };
             if raw {
@@ -75,9 +78,9 @@ impl TlsOptions {
         Ok(all)
     }
 
-    /// A client's trust settings without the CRLs in `lists`: the given ones, or else the authorities of this
+    /// A client's trust settings without CRLs: the given ones, or else the authorities of this
     /// machine.
-    pub(super) fn client_trust(&self, insecure: bool, lists: &[PathBuf]) -> Result<Trust, Error> {
+    pub(super) fn client_trust(&self, insecure: bool) -> Result<Trust, Error> {
         let raw = self.enable_server_rpk || self.rpk_file.is_some();
         if insecure {
             let raw_key = raw.then_some(RawKeyTrust::DangerAnyone);
@@ -88,12 +91,24 @@ impl TlsOptions {
             return Ok(trust);
         }
         let raw_key = raw.then(|| self.trusted_keys("--enable-server-rpk")).transpose()?;
+        let none = || Error::usage("trust", "this machine has no CA certificates", "give --CAfile");
         let x509 = match &self.ca_file {
-            Some(path) => Some(anchors(path, lists)?),
+            Some(_) => self.anchors()?,
             None if raw || self.has_psk() || self.verifiable.trusts() => None,
-            None => Some(system_anchors()?),
+            None => Some(trust::system_anchors().ok_or_else(none)?),
         };
         self.with_depth(Trust { x509, raw_key })
+    }
+
+    /// The trust anchors of --CAfile.
+    fn anchors(&self) -> Result<Option<X509Trust>, Error> {
+        let ca: Vec<_> = options("ca", &self.ca_file).collect();
+        checked(|faults| trust::anchors(&ca, &self.lists_to_check(), faults))
+    }
+
+    /// The files of --CRL.
+    pub(super) fn lists_to_check(&self) -> Vec<FileField> {
+        options("crl", &self.crl).collect()
     }
 
     /// Limits the trust to chains within --verify-depth.
@@ -108,13 +123,10 @@ impl TlsOptions {
         Ok(Trust { x509: Some(x509), raw_key: trust.raw_key })
     }
 
-    /// A server's trust settings for clients, without the CRLs in `lists`.
-    pub(super) fn server_trust(&self, client_auth: ClientAuth, lists: &[PathBuf]) -> Result<Trust, Error> {
+    /// A server's trust settings for clients, without CRLs.
+    pub(super) fn server_trust(&self, client_auth: ClientAuth) -> Result<Trust, Error> {
         let raw_key = self.enable_client_rpk.then(|| self.trusted_keys("--enable-client-rpk")).transpose()?;
-        let x509 = match &self.ca_file {
-            Some(path) => Some(anchors(path, lists)?),
-            None => None,
-        };
+        let x509 = self.anchors()?;
         let verifies = raw_key.is_some() || x509.is_some() || self.verifiable.trusts();
         if client_auth != ClientAuth::None && !verifies {
             let advice = "give --CAfile, --trust, --peers, or --enable-client-rpk with --rpk-file";
@@ -160,8 +172,8 @@ impl TlsOptions {
     pub(super) fn own_schemes(&self) -> Vec<Vec<SignatureScheme>> {
         let files = if self.key.is_empty() { &self.cert } else { &self.key };
         let schemes = |path: &PathBuf| {
-            let pair = files::private_key(path).ok()?;
-            Some(signing_key(&pair, path, &lists::provider()).ok()?.schemes().to_vec())
+            let key = signing_key(&Field::option("key", path.clone()), &lists::provider());
+            Some(key.ok()?.schemes().to_vec())
         };
         files.iter().filter_map(schemes).collect()
     }
@@ -353,12 +365,7 @@ impl TlsOptions {
         let Some(path) = &self.rpk_file else {
             return Err(Error::usage(option, "no trusted keys", "give them with --rpk-file"));
         };
-        let public = |item| match item {
-            Item::PublicKey(key) => Some(key),
-            Item::PrivateKey(pair) => Some(pair.public_key().clone()),
-            _ => None,
-        };
-        files::items_for(path, "public key", public).map(RawKeyTrust::Keys)
+        Ok(RawKeyTrust::Keys(trust::raw_keys(&Field::option("raw_keys", path.clone()))?))
     }
 }
 
@@ -378,10 +385,6 @@ fn warn_of(path: &Path, then: &'static str) -> Box<dyn Fn(&PskError) + Send + Sy
     })
 }
 
-fn signing_key(pair: &KeyPair, path: &Path, provider: &CryptoProvider) -> Result<Arc<dyn SigningKey>, Error> {
-    pair.signing_key(provider).map_err(|error| Error::in_file(path, &error))
-}
-
 /// Loads the chain of a file and its key, which may be in the same file. Warns if every peer with a correct
 /// clock will refuse it.
 pub(crate) fn load(
@@ -390,53 +393,15 @@ pub(crate) fn load(
     side: Side,
     provider: &CryptoProvider,
 ) -> Result<LoadedCredential, Error> {
-    let chain = files::read(cert)?;
-    let own = key.map(|key| files::read(key)).transpose()?;
-    let own = own.as_ref().unwrap_or(&chain);
-    let loaded = LoadedCredential::from_pem(&chain, own, side, SystemTime::now(), provider);
-    let key = key.map_or(cert, PathBuf::as_path);
-    let loaded = loaded.map_err(|fault| match fault {
-        CredentialFault::Certificate(error) => Error::in_file(cert, &error),
-        CredentialFault::Key(error @ dunlin_pki::Error::KeyMismatch) => {
-            let why = format!("not the key of the first certificate in {}", cert.display());
-            Error::failed(key.display(), why, error.advice())
-        }
-        CredentialFault::Key(error @ dunlin_pki::Error::Missing { .. }) if key == cert => {
-            Error::failed(key.display(), error, "give it with --key, or a file that holds both")
-        }
-        CredentialFault::Key(error) => Error::in_file(key, &error),
-    })?;
-    if let Some(refusal) = &loaded.refusal {
-        warn_once(format!("{}: {refusal}: peers will refuse it", cert.display()));
-    }
-    Ok(loaded)
+    let chain = Field::option("chain", cert.to_owned());
+    let key = key.map(|key| Field::option("key", key.clone()));
+    warned(|warnings| {
+        let loaded = own_certificate(&chain, key.as_ref(), side, provider, warnings)?;
+        warnings.extend(refusal(&chain, &loaded, side));
+        Ok(loaded)
+    })
 }
 
 /// The maximum length in bytes of a hint that every client accepts: BoringSSL and older versions of OpenSSL
 /// refuse longer ones.
 const MAX_COMMON_HINT: usize = 128;
-
-/// The authorities in the file `path`. The caller also reads the CRLs in the files `lists`.
-pub(crate) fn anchors(path: &Path, lists: &[PathBuf]) -> Result<X509Trust, Error> {
-    let certificates = files::anchors(path, lists.iter().any(|list| list == path))?;
-    for certificate in &certificates {
-        CertificateInfo::from_der(certificate).map_err(|e| Error::in_file(path, &e))?;
-    }
-    X509Trust::anchors(certificates)
-        .map_err(|e| Error::failed(path.display(), reason(&e), "give certificates of authorities"))
-}
-
-/// The authorities that this machine trusts. Unusable ones among the many are ignored.
-pub(crate) fn system_anchors() -> Result<X509Trust, Error> {
-    let mut all = vec![];
-    for certificate in rustls_native_certs::load_native_certs().certs {
-        if let Ok(X509Trust::Anchors(anchors)) = X509Trust::anchors([certificate]) {
-            all.extend(anchors);
-        }
-    }
-    if all.is_empty() {
-        Err(Error::usage("trust", "this machine has no certificates of authorities", "give --CAfile"))
-    } else {
-        Ok(X509Trust::Anchors(all))
-    }
-}

@@ -74,7 +74,7 @@ fn accepts(options: &TlsOptions, typ: CertificateType) -> bool {
         CertificateType::X509 => options.ca_file.is_some(),
         CertificateType::RAW_PUBLIC_KEY => options.rpk_file.is_some(),
         CertificateType::VERIFIABLE_CREDENTIAL => verifiable.trust.is_some(),
-        CertificateType::DECENTRALISED_IDENTIFIER => verifiable.trusts() && verifiable.trust.is_none(),
+        CertificateType::DECENTRALISED_IDENTIFIER => verifiable.trusts_dids(),
         _ => false,
     }
 }

@@ -17,11 +17,10 @@ use dunlin::{
 };
 use dunlin_command::error::{Error, misuse, warn};
 use dunlin_command::files;
-use dunlin_identity::credential::status::StatusLists;
 use dunlin_pki::{CertificateInfo, Item, PublicKeyInfo};
 
 use crate::tls::cache::CacheOptions;
-use crate::tls::credentials::{CredentialOptions, PeerJudge};
+use crate::tls::credentials::CredentialOptions;
 use crate::tls::crl::RevocationLists;
 use crate::tls::datagrams::DatagramOptions;
 use crate::tls::follow::{Followed, Group, Parts};
@@ -260,15 +259,18 @@ impl TlsOptions {
             (false, false) => vec![PskKeyExchangeMode::PSK_DHE_KE],
         };
         let provider = self.own_provider();
-        let (trust, lists) = self.client_lists(self.client_trust(insecure, &self.crl)?)?;
-        let mut parts = Parts { credentials: self.credentials(Side::Client, &provider)?, trust, judge: None };
+        let (trust, lists) = self.client_lists(self.client_trust(insecure)?)?;
+        let mut parts =
+            Parts { credentials: self.credentials(Side::Client, &provider)?, trust, judges: None };
         let mut groups = Vec::from_iter(lists);
         groups.extend(self.verifier_files(&provider, &mut parts)?);
         let has_trust = parts.has_trust();
         let profile = self.profile(Side::Client, &provider, &parts, modes, self.key_log()?)?;
         let profile = profile.max_fragment_length(max_fragment_length).build().map_err(|e| misuse(&e))?;
-        if self.verifiable.trust.is_some() && self.verifiable.peers.is_none() {
-            warn("--trust without --peers: every holder of a credential by these issuers can be the server");
+        if self.verifiable.accepts_every_holder() {
+            warn(
+                "--vc-issuers without --vc-peers: every holder of a credential by these issuers can be the server",
+            );
         }
         let psks = self.client_psks(&provider)?.into_iter().map(Arc::new).collect();
         let mut config = ClientConfig::new(profile).with_psks(psks);
@@ -308,7 +310,7 @@ impl TlsOptions {
                 let advice = "add --crl-check for the peer's certificate, or --crl-check-all for its chain";
                 Err(Error::usage("--CRL", "no check uses it", advice))
             }
-            (true, false) => Ok(Some(RevocationLists::new(self.crl.clone(), self.crl_check_all))),
+            (true, false) => Ok(Some(RevocationLists::new(self.lists_to_check(), self.crl_check_all))),
         }
     }
 
@@ -332,25 +334,16 @@ impl TlsOptions {
     ) -> Result<Option<Group>, Error> {
         if !self.verifiable.trusts() {
             return if self.verifiable.registry.asks_the_web() {
-                Err(Error::usage("--did-web", "no DIDs of peers are trusted", "add --trust or --peers"))
+                Err(Error::usage("--did-web", "no DIDs of peers are trusted", "add --vc-issuers or --dids"))
             } else {
                 Ok(None)
             };
         }
         self.check_verifiable(self.verifiable.trust_option())?;
         let (options, provider) = (self.verifiable.clone(), provider.clone());
-        let (files, mut newest) = (options.trust_files(), StatusLists::default());
+        let files = options.trust_files();
         let mut group = Group::new("trusted DIDs and status lists", files, move |parts| {
-            let lists = |judge: Option<&PeerJudge>| match judge {
-                Some(PeerJudge::Credentials(verifier)) => verifier.status_lists(),
-                _ => StatusLists::default(),
-            };
-            let sent = lists(parts.judge.as_ref());
-            parts.judge = options.judge(&mut newest, &provider)?;
-            // Status lists that peers have sent stay in force.
-            if let Some(PeerJudge::Credentials(verifier)) = &parts.judge {
-                verifier.update_status(|lists| lists.merge(sent.iter()));
-            }
+            parts.judges = options.judges(&provider)?;
             Ok(())
         });
         group.read(parts)?;
@@ -369,7 +362,7 @@ impl TlsOptions {
 
     /// The files of a server's trust settings for clients.
     fn server_trust_files(&self, client_auth: ClientAuth) -> Result<Group, Error> {
-        let first = self.server_trust(client_auth, &self.crl)?;
+        let first = self.server_trust(client_auth)?;
         self.warn_of_unused_trust(client_auth);
         let mut lists = self.lists(&first)?;
         let mut paths: Vec<_> = self.ca_file.iter().chain(&self.rpk_file).cloned().collect();
@@ -381,7 +374,7 @@ impl TlsOptions {
         paths.extend(self.crl.iter().cloned());
         let options = self.clone();
         Ok(Group::new("trust anchors and CRLs", paths, move |parts| {
-            let trust = fixed.clone().map_or_else(|| options.server_trust(client_auth, &options.crl), Ok)?;
+            let trust = fixed.clone().map_or_else(|| options.server_trust(client_auth), Ok)?;
             parts.trust = match &mut lists {
                 Some(lists) => lists.read(trust)?,
                 None => trust,

@@ -1,17 +1,13 @@
 //! HTTPS to an ACME directory, over Dunlin's own TLS.
 
 use std::pin::Pin;
-use std::sync::Arc;
 use std::time::Duration;
 
-use dunlin::auth::X509Trust;
-use dunlin::crypto::CryptoProvider;
+use dunlin_tokio::TlsConnector;
 use dunlin_tokio::https::HttpsClient;
 use hyper::Request;
 use hyper::body::Bytes;
 use instant_acme::{BodyWrapper, BytesResponse, Error, HttpClient};
-
-use crate::https::connector;
 
 /// How long a request may take, with its connection and its handshake.
 const REQUEST_TIME: Duration = Duration::from_secs(30);
@@ -25,13 +21,10 @@ const MAX_CONTENT: usize = 1 << 20;
 pub(crate) struct AcmeHttp(HttpsClient);
 
 impl AcmeHttp {
-    /// A client that trusts these authorities.
-    ///
-    /// # Errors
-    /// The provider lacks algorithms that a profile needs.
-    pub(crate) fn new(provider: &Arc<CryptoProvider>, trust: X509Trust) -> Result<Self, dunlin::Error> {
-        let https = HttpsClient::new(connector(provider, trust)?);
-        Ok(Self(https.with_deadline(REQUEST_TIME).with_max_content(MAX_CONTENT)))
+    /// A client over these connections.
+    pub(crate) fn new(connector: TlsConnector) -> Self {
+        let https = HttpsClient::new(connector);
+        Self(https.with_deadline(REQUEST_TIME).with_max_content(MAX_CONTENT))
     }
 }
 

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use dunlin::crypto::{CryptoProvider, SigningKey};
 use dunlin::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 use dunlin_pki::{KeyPair, KeyType};
+use dunlin_setup::https::connector_by;
 use rcgen::{CertificateParams, CustomExtension, DistinguishedName};
 
 pub(crate) use challenge::{Challenges, Places};
@@ -19,7 +20,6 @@ use http::AcmeHttp;
 pub(crate) use order::{Failure, order, renewal_window};
 
 use crate::config::{AcmeConfig, Fault, ListenerConfig};
-use crate::https;
 
 /// A certificate by ACME of a listener.
 pub(crate) struct Managed {
@@ -46,22 +46,12 @@ impl Managed {
                 faults.push(store.place.fault(what, "name a directory; the gateway makes a missing one"));
                 continue;
             }
-            let trust = if config.ca.is_empty() {
-                https::system_anchors().or_else(|| {
-                    let what =
-                        "this machine has no certificates of authorities that the directory's TLS could lead to";
-                    faults.push(config.place.fault(what, "give ca, or install ca-certificates"));
-                    None
-                })
-            } else {
-                crate::files::trust([&config.ca, &[], &[]], faults).x509
-            };
-            let Some(trust) = trust else { continue };
-            match AcmeHttp::new(provider, trust) {
-                Ok(http) => {
+            match connector_by(provider, &config.ca, &config.place, "ca") {
+                Ok(connector) => {
+                    let http = AcmeHttp::new(connector);
                     all.push(Self { at, config: config.clone(), home: Home::new(config.home()), http });
                 }
-                Err(error) => faults.push(config.place.fault(error.to_string(), "report this error")),
+                Err(fault) => faults.push(fault),
             }
         }
         all

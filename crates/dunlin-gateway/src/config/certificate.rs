@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::{AcmeConfig, Field, FileField, OwnCredential, Section};
+use super::{AcmeConfig, Field, FileField, OwnCredential, Section, own_credential};
 
 /// A certificate chain and its key.
 #[derive(Clone, Debug)]
@@ -45,7 +45,7 @@ impl OwnFiles {
         let _ =
             (section.file("chain"), section.file("key"), section.table("acme").and_then(AcmeConfig::read));
         let name = section.text("name");
-        let did = OwnCredential::read(&mut section);
+        let did = own_credential(&mut section);
         section.end();
         did.map(|did| Self::Did { name, did })
     }

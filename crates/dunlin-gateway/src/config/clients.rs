@@ -1,6 +1,6 @@
 //! The table `[listener.clients]`: how clients authenticate themselves.
 
-use super::{CredentialTrust, FileField, OwnCredential, Place, Section};
+use super::{CredentialTrust, FileField, OwnCredential, Place, Section, credential_trust};
 
 /// Whether clients must authenticate themselves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,7 +71,7 @@ impl ClientsConfig {
         let ca = section.files("ca");
         let crl = section.files("crl");
         let raw_keys = section.files("raw_keys");
-        let credentials = CredentialTrust::read(&mut section, own);
+        let credentials = credential_trust(&mut section, own);
         let psk = section.file("psk");
         let psk_without_dhe = section.switch("psk_without_dhe").unwrap_or(false);
         let trusts = !ca.is_empty() || !raw_keys.is_empty() || credentials.trusts();

@@ -3,16 +3,15 @@
 //!
 //! The configuration and policies use it.
 
-mod fault;
 mod section;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+pub use dunlin_setup::place::{Fault, Faults, Field, FileField, Place};
 use toml::Spanned;
 use toml::de::DeTable;
 
-pub use fault::{Fault, Faults, Field, FileField, Place};
 pub(crate) use section::{Kind, SWITCH, Section};
 
 /// A text of TOML, and the file from which it comes.

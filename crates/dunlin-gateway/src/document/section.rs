@@ -8,8 +8,7 @@ use std::time::Duration;
 
 use toml::de::{DeTable, DeValue};
 
-use super::Source;
-use super::fault::{Fault, Field, FileField, Place};
+use super::{Fault, Field, FileField, Place, Source};
 
 /// The maximum number of characters of a value that an error repeats.
 const MAX_SHOWN: usize = 40;

@@ -282,7 +282,7 @@ impl TunnelListener {
             section.tables("certificate").into_iter().filter_map(config::certificate).collect();
         config::check_names(certificates.iter().filter_map(|files| files.name.as_ref()), false, &section);
         let raw_public_key = section.switch("raw_public_key").unwrap_or(false);
-        let credential = OwnCredential::read(&mut section);
+        let credential = config::own_credential(&mut section);
         if let Some(own) = credential.as_ref().filter(|_| !versions.tls13) {
             let what = "only TLS 1.3 and DTLS 1.3 have DIDs";
             section.fault(own.did.place.fault(what, "add \"1.3\" to versions, or leave did out"));
@@ -379,7 +379,7 @@ fn trust(section: &mut Section<'_>, has_psk: bool, own: Option<&OwnCredential>) 
         trust.ca = table.files("ca");
         trust.crl = table.files("crl");
         trust.raw_keys = table.files("raw_keys");
-        trust.credentials = CredentialTrust::read(&mut table, own.as_slice());
+        trust.credentials = config::credential_trust(&mut table, own.as_slice());
         if let Some(issuers) =
             trust.credentials.issuers.as_ref().filter(|_| trust.credentials.peers.is_none())
         {

@@ -22,6 +22,8 @@ use dunlin::crypto::SecureRandom;
 use dunlin::{ClientConfig, Now};
 use dunlin_registry::lookup::LookUpAnswers;
 use dunlin_registry::stapler::Stapler;
+use dunlin_setup::known::KnownFile;
+use dunlin_setup::registry::Refreshing;
 use dunlin_tokio::HandshakeError;
 use tokio::sync::watch;
 
@@ -31,8 +33,6 @@ use self::remote::Failure;
 use self::tls::{BuiltConfig, Stores};
 use crate::config::{Fault, Faults, Field, TransportKind};
 use crate::context::{self, Context};
-use crate::did_registry::Refreshing;
-use crate::known::KnownPlaces;
 use crate::metrics::{self, Metrics, Role};
 use crate::service::{self, Bound, Running, Serve, Service, Socket};
 use crate::sockets::Sockets;
@@ -44,7 +44,7 @@ pub(crate) struct ListenerState {
     /// The answers about servers whose documents are in a registry.
     answers: Option<LookUpAnswers>,
     /// The source of proofs of the own DID.
-    stapler: Option<Arc<Stapler>>,
+    staplers: Vec<Arc<Stapler>>,
     /// For jitter.
     random: Arc<dyn SecureRandom>,
     /// Takes associations that survive the tunnel.
@@ -130,9 +130,9 @@ impl Prepared {
         let mut listeners = vec![];
         let known = config.common.known.as_ref();
         let opened = if opens_stores {
-            stores.learned.open_known(&stores.provider, known, None)
+            stores.learned.open(&stores.provider, known, None)
         } else {
-            known.map_or(Ok(()), KnownPlaces::check)
+            known.map_or(Ok(()), KnownFile::check)
         };
         faults.extend(opened.err());
         for config in config.listeners {
@@ -140,11 +140,11 @@ impl Prepared {
             let random = stores.provider.random.clone();
             let freezer = freezer.cloned();
             let thawed = Mutex::default();
-            listeners.extend(tls.map(|BuiltConfig { config: tls, answers, stapler }| ListenerState {
+            listeners.extend(tls.map(|BuiltConfig { config: tls, answers, staplers }| ListenerState {
                 config,
                 tls,
                 answers,
-                stapler,
+                staplers,
                 random,
                 freezer,
                 thawed,
@@ -176,7 +176,7 @@ pub struct Tunnel {
     stores: Arc<Stores>,
     freezer: Option<Arc<Freezer>>,
     /// Keeps the proofs of the listeners' DIDs fresh.
-    refreshing: Mutex<Vec<Refreshing>>,
+    refreshing: Refreshing,
 }
 
 impl TunnelConfig {
@@ -221,7 +221,7 @@ impl Tunnel {
     pub async fn start_with(config: TunnelConfig, sockets: Sockets) -> Result<Self, Faults> {
         let metrics = Metrics::new(Role::Tunnel);
         let mut stores = Stores::new();
-        stores.learned.outage_proofs = metrics.outage_proofs.clone();
+        stores.learned.count(metrics.outage_proofs.clone());
         let service = Service::new(metrics, sockets);
         let stores = Arc::new(stores);
         let freezer = match config.frozen.clone() {
@@ -232,7 +232,7 @@ impl Tunnel {
                 Some(Arc::new(service::off_thread(open).await?))
             }
         };
-        let tunnel = Self { service, stores, freezer, refreshing: Mutex::default() };
+        let tunnel = Self { service, stores, freezer, refreshing: Refreshing::default() };
         tunnel.replace(config, true).await?;
         tunnel.service.warn_of_sockets().await;
         Ok(tunnel)
@@ -257,10 +257,10 @@ impl Tunnel {
     /// Replaces the listeners. The first ones take the frozen associations.
     async fn replace(&self, config: TunnelConfig, thaws: bool) -> Result<(), Faults> {
         let running = self.service.lock().await;
-        let bound = self.stores.learned.during(self.bind(&running, config, thaws)).await?;
-        let staplers: Vec<_> = bound.listeners.iter().filter_map(|(live, _)| live.stapler.clone()).collect();
-        Refreshing::replace(&self.refreshing, staplers.into_iter(), &self.stores.provider);
-        self.stores.learned.follow_known(|_| {});
+        let bound = self.stores.learned.state.during(self.bind(&running, config, thaws)).await?;
+        let staplers: Vec<_> = bound.listeners.iter().flat_map(|(live, _)| live.staplers.clone()).collect();
+        self.refreshing.replace(staplers, &self.stores.provider, self.stores.learned.state.report());
+        self.stores.learned.follow(|_| {});
         self.service.replace(running, bound);
         Ok(())
     }
@@ -318,14 +318,14 @@ impl Tunnel {
     /// function and calling [`Self::end`] ends them earlier.
     pub async fn stop(&self) {
         self.service.stop().await;
-        self.stores.learned.close_known().await;
+        self.stores.learned.close().await;
         self.freeze().await;
     }
 
     /// Ends all connections, and the tunnel.
     pub async fn end(&self) {
         self.service.end().await;
-        self.stores.learned.close_known().await;
+        self.stores.learned.close().await;
         self.freeze().await;
     }
 }

@@ -11,6 +11,9 @@ use dunlin::{ClientConfig, Credential, Multihoming, NodeIds, Profile, Side, Tran
 use dunlin_awslc::tls12::{TLS12_CIPHER_SUITES, TLS12_PSK_CIPHER_SUITES};
 use dunlin_registry::lookup::LookUpAnswers;
 use dunlin_registry::stapler::Stapler;
+use dunlin_setup::files::{open_to_others, reason};
+use dunlin_setup::registry::Sources;
+use dunlin_setup::trust;
 use dunlin_store::cache::{KeyFault, OpenError};
 use dunlin_store::psk::file::PskFile;
 use dunlin_store::psk::{Identity, PskRecord, PskSet, ShortKeys, State};
@@ -19,8 +22,7 @@ use dunlin_store::{MemoryClientCache, MemoryClientSessions, StoreUrl};
 use super::config::{TunnelListener, TunnelPsk};
 use crate::clock::now_s;
 use crate::config::{CacheConfig, Fault, TransportKind};
-use crate::files::{self, open_to_others, reason};
-use crate::learned::LearnedState;
+use crate::known::Learned;
 use crate::own::{self, OwnIdentity};
 use crate::{builder, stores};
 
@@ -32,7 +34,7 @@ pub(crate) struct Stores {
     /// Handshake caches by their stores; `None`: the one in memory.
     caches: Mutex<HashMap<Option<StoreUrl>, Arc<dyn ClientCache>>>,
     /// The knowledge from issuers and registries.
-    pub(super) learned: LearnedState,
+    pub(super) learned: Learned,
 }
 
 impl Stores {
@@ -41,7 +43,7 @@ impl Stores {
             provider: Arc::new(dunlin_awslc::provider()),
             sessions: Arc::default(),
             caches: Mutex::default(),
-            learned: LearnedState::default(),
+            learned: Learned::default(),
         }
     }
 
@@ -79,8 +81,8 @@ pub(crate) struct BuiltConfig {
     pub(crate) config: Arc<ClientConfig>,
     /// The answers about servers whose documents are in a registry.
     pub(crate) answers: Option<LookUpAnswers>,
-    /// The source of proofs of the own DID.
-    pub(crate) stapler: Option<Arc<Stapler>>,
+    /// The sources of proofs of own DIDs.
+    pub(crate) staplers: Vec<Arc<Stapler>>,
 }
 
 /// Reads the files of `listener` and makes its configuration. With `opens_stores` it also opens the handshake
@@ -102,21 +104,23 @@ pub(crate) fn client_config(
     for files in &listener.certificates {
         own.extend(own::certificate(files, Side::Client, &stores.provider, faults, warnings));
     }
+    let of_dids = &trusted.credentials;
+    let Stores { provider, learned, .. } = stores;
+    let sources = Sources::open(of_dids.registry.as_ref(), None, provider, &learned.state, faults);
     let shown = listener.credential.as_ref().and_then(|own| {
-        let loaded = own.load(&trusted.credentials, &stores.provider, &stores.learned, warnings);
+        let loaded = own.load(&of_dids.documents, &sources, provider, &learned.state, warnings);
         loaded.map_err(|fault| faults.push(fault)).ok()
     });
-    let (shown, stapler) = shown.map_or((None, None), |(shown, stapler)| (Some(shown), stapler));
-    let mut credentials = Vec::from_iter(shown);
+    let (mut credentials, staplers) = shown.unwrap_or_default();
     credentials.extend(OwnIdentity::credentials(listener.raw_public_key, own.iter()));
-    let trust = files::trust([&trusted.ca, &trusted.crl, &trusted.raw_keys], faults);
+    let trust = trust::trust([&trusted.ca, &trusted.crl, &trusted.raw_keys], faults);
     let has_trust = trust.x509.is_some() || trust.raw_key.is_some() || trusted.credentials.trusts();
     let (trust, answers) =
-        builder::verifiers(trust, &trusted.credentials, &stores.provider, &stores.learned, faults, warnings);
+        builder::verifiers(trust, of_dids, (&sources, &learned.state), provider, faults, warnings);
     let psks = match &listener.psk {
         None => vec![],
         Some(psk) => {
-            warnings.extend(open_to_others(&psk.file.place, &psk.file.value, "the keys"));
+            warnings.extend(open_to_others(&psk.file, "the keys"));
             let psks = psks(psk, listener.transport, &stores.provider);
             psks.map_err(|fault| faults.push(fault)).unwrap_or_default()
         }
@@ -139,7 +143,7 @@ pub(crate) fn client_config(
     let told = |error: dunlin::Error| {
         faults.push(listener.place.fault(reason(&error), "change the settings or files named here"));
     };
-    config.map_err(told).ok().map(|config| BuiltConfig { config: Arc::new(config), answers, stapler })
+    config.map_err(told).ok().map(|config| BuiltConfig { config: Arc::new(config), answers, staplers })
 }
 
 fn make(

@@ -14,11 +14,13 @@ use dunlin_identity::method::dunlin::{Operation, OperationError, State};
 use dunlin_identity::{Did, Sha256Hash};
 use dunlin_pki::KeyPair;
 use dunlin_registry::client::RegistryClient;
+use dunlin_setup::did::{OwnDid, deactivated, document, history};
+use dunlin_setup::files::signing_key;
 
 use super::create::{MethodName, New, write_document};
 use super::publish::publish;
 use crate::commands::vc::reissue;
-use crate::did::{self, Own, key_file};
+use crate::did::{self, key_file};
 use crate::registry::AccessOptions;
 use crate::tls::lists;
 
@@ -151,7 +153,7 @@ fn replace(
     provider: &CryptoProvider,
     out: &mut dyn Write,
 ) -> Result<(), Error> {
-    let own = Own::load(&args.dir, None, &[], provider)?;
+    let own = OwnDid::load(&did::file(&args.dir), provider)?;
     let (method, registry) = match own.did().method() {
         "key" => (MethodName::Key, None),
         "jwk" => (MethodName::Jwk, None),
@@ -164,7 +166,7 @@ fn replace(
     let credential = match (&args.vc, &args.issuer, &args.vc_out) {
         (Some(vc), Some(issuer), Some(vc_out)) => {
             files::check_new(&[vc_out], Existing::Keep)?;
-            let issuer = Own::load(issuer, None, &[], provider)?;
+            let issuer = OwnDid::load(&did::file(issuer), provider)?;
             Some(
                 reissue::Reissue::read(vc, issuer, own.did(), args.status_list.as_deref(), provider)?
                     .to(vc_out),
@@ -172,7 +174,7 @@ fn replace(
         }
         _ => None,
     };
-    let key_type = files::private_key(&own.file)?.key_type();
+    let key_type = files::private_key(&own.file.value)?.key_type();
     let document = New { key_type, method, registry }.write(directory, Existing::Keep, provider)?;
     if let Some(credential) = credential {
         credential.write(document.id(), provider)?;
@@ -215,7 +217,7 @@ fn end(directory: &Path, key: Option<&Path>, provider: &CryptoProvider) -> Resul
         provider,
     )?;
     let file = key.map_or_else(|| key_file(directory, state.sequence() + 1), Path::to_owned);
-    let signer = did::signing_key(&file, provider)?;
+    let signer = signing_key(&did::file(&file), provider)?;
     let operation =
         Operation::deactivate(provider, &*signer, &state).map_err(|error| refused(&file, &error))?;
     append(directory, &operation)?;
@@ -232,11 +234,12 @@ fn refused(key: &Path, error: &OperationError) -> Error {
 
 /// The state of an active `did:dunlin`.
 fn state(directory: &Path, of_others: &str, provider: &CryptoProvider) -> Result<State, Error> {
-    match did::history(directory, provider)? {
+    let files = did::file(directory);
+    match history(&files, provider)? {
         Some(state) if state.is_active() => Ok(state),
-        Some(state) => Err(did::deactivated(directory, state.did())),
+        Some(state) => Err(deactivated(&files, state.did()).into()),
         None => {
-            let document = did::document(&directory.join(DOCUMENT))?;
+            let document = document(&files.join(DOCUMENT))?;
             let why = format!("{} never changes", document.id());
             Err(Error::failed(directory.display(), why, of_others))
         }

@@ -7,8 +7,9 @@ use clap::Args as ClapArgs;
 use dunlin_command::error::Error;
 use dunlin_command::files::{self, Access, Existing};
 use dunlin_identity::Members as List;
+use dunlin_setup::did::written_out;
 
-use crate::did;
+use crate::did::file;
 use crate::tls::lists;
 
 /// Print the root over the DIDs on a list, a line for --peers, and write the proof of each.
@@ -35,7 +36,7 @@ pub(super) struct Members {
 pub(super) fn run(args: &Members, out: &mut dyn Write) -> Result<(), Error> {
     let existing = Existing::from_force(args.force);
     files::check_new(&[&args.out], existing)?;
-    let list = did::written_out(&args.list)?;
+    let list = written_out(&file(&args.list))?;
     let provider = lists::provider();
     if let Some(other) = list.dids().find(|did| did.method() != "dunlin") {
         let why = format!("{other} is in no registry, with whose proofs that of its membership would travel");

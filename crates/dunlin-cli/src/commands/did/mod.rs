@@ -16,6 +16,7 @@ use dunlin_identity::method::directory::DOCUMENT;
 use dunlin_identity::method::dunlin::{State, check_first_document};
 use dunlin_identity::{DidDocument, Sha256Hash};
 use dunlin_registry::lookup::WebDocuments;
+use dunlin_setup::did as setup;
 
 use crate::did;
 use crate::registry::{AccessOptions, block_on, failed};
@@ -140,7 +141,7 @@ fn looked_up(args: &Resolve) -> Result<Option<DidDocument>, Error> {
         if args.what.starts_with("did:") {
             did::did(&args.what).map_err(|why| Error::usage(&args.what, why, "check the DID"))
         } else {
-            Ok(did::document(&PathBuf::from(&args.what).join(DOCUMENT))?.id().clone())
+            Ok(setup::document(&did::file(Path::new(&args.what)).join(DOCUMENT))?.id().clone())
         }
     };
     if let Some(url) = &args.registry {
@@ -177,7 +178,7 @@ fn document(args: &Resolve, provider: &CryptoProvider) -> Result<DidDocument, Er
     }
     let did = did::did(&args.what).map_err(|why| Error::usage(&args.what, why, "check the DID"))?;
     let Some(path) = &args.document else { return did::resolve(&did) };
-    let document = did::document(path)?;
+    let document = setup::document(&did::file(path))?;
     if *document.id() == did {
         Ok(document)
     } else {
@@ -188,11 +189,12 @@ fn document(args: &Resolve, provider: &CryptoProvider) -> Result<DidDocument, Er
 
 /// The latest document of the DID in a directory; for a line, the first one.
 fn of_directory(directory: &Path, line: bool, provider: &CryptoProvider) -> Result<DidDocument, Error> {
-    let Some(state) = did::history(directory, provider)? else {
-        return did::document(&directory.join(DOCUMENT));
+    let files = did::file(directory);
+    let Some(state) = setup::history(&files, provider)? else {
+        return Ok(setup::document(&files.join(DOCUMENT))?);
     };
     if !state.is_active() {
-        return Err(did::deactivated(directory, state.did()));
+        return Err(setup::deactivated(&files, state.did()).into());
     }
     if !line || state.sequence() == 0 {
         return Ok(state.document().clone());
@@ -201,8 +203,8 @@ fn of_directory(directory: &Path, line: bool, provider: &CryptoProvider) -> Resu
         "{}: the key has changed since the first document, to which the line pins the DID: where a registry is asked, list the DID alone",
         directory.display()
     ));
-    let first = did::operations(directory)?.unwrap_or_default().into_iter().take(1).collect::<Vec<_>>();
-    let first = State::replay(provider, &first).map_err(|error| did::bad_operations(directory, &error))?;
+    let first = setup::operations(&files)?.unwrap_or_default().into_iter().take(1).collect::<Vec<_>>();
+    let first = State::replay(provider, &first).map_err(|error| setup::bad_operations(&files, &error))?;
     Ok(first.document().clone())
 }
 

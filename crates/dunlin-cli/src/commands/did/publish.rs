@@ -9,8 +9,9 @@ use dunlin_command::error::Error;
 use dunlin_identity::method::dunlin::{Operation, State};
 use dunlin_identity::transparency::StapleError;
 use dunlin_registry::client::{ClientError, RegistryClient};
+use dunlin_setup::did::{bad_operations, operations};
 
-use crate::did;
+use crate::did::file;
 use crate::registry::{AccessOptions, block_on, failed};
 use crate::tls::lists;
 
@@ -46,12 +47,13 @@ pub(super) fn publish(
     client: &RegistryClient,
     provider: &CryptoProvider,
 ) -> Result<State, Error> {
-    let Some(operations) = did::operations(directory)? else {
+    let files = file(directory);
+    let Some(operations) = operations(&files)? else {
         let why = "its DID is no did:dunlin, and in no registry";
         return Err(Error::failed(directory.display(), why, "leave --registry out"));
     };
     let state = State::replay(provider, &operations);
-    let state = state.map_err(|error| did::bad_operations(directory, &error))?;
+    let state = state.map_err(|error| bad_operations(&files, &error))?;
     block_on(submit(&operations, &state, client, provider))??;
     Ok(state)
 }

@@ -7,7 +7,7 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args as ClapArgs, value_parser};
 use dunlin_command::error::{Error, printable};
 use dunlin_command::files::{self, Access, Existing};
-use dunlin_pki::{CrlSpec, RevocationReason, Validity, format_time, revocation_list_to_pem};
+use dunlin_pki::{CrlSpec, Item, RevocationReason, Validity, format_time, revocation_list_to_pem};
 use pki_types::CertificateRevocationListDer;
 
 use super::make::Issuer;
@@ -72,7 +72,8 @@ fn previous(args: &Crl) -> Result<Option<CertificateRevocationListDer<'static>>,
     if args.crl.symlink_metadata().is_err() {
         return Ok(None);
     }
-    let mut lists = files::revocation_lists(&args.crl)?;
+    let list = |item| if let Item::RevocationList(der) = item { Some(der) } else { None };
+    let mut lists = files::items_for(&args.crl, "CRL", list)?;
     match lists.len() {
         1 => Ok(lists.pop()),
         several => {

@@ -11,12 +11,14 @@ use dunlin::error::AuthenticationFailure;
 use dunlin::{Now, Side};
 use dunlin_awslc::{ALL_SIGNATURES, SIGNATURES};
 use dunlin_command::error::{Error, reason, warn};
+use dunlin_command::faults::checked;
 use dunlin_command::files;
 use dunlin_pki::parse_time;
+use dunlin_setup::place::{Field, options};
+use dunlin_setup::trust::trust;
 use pki_types::ServerName;
 
 use crate::chains::Words;
-use crate::tls::crl;
 
 /// Verify that a chain leads to a trusted root.
 ///
@@ -57,7 +59,7 @@ pub(super) struct Verify {
 
 /// Runs `dunlin pki verify`.
 pub(super) fn run(args: &Verify, out: &mut dyn Write) -> Result<(), Error> {
-    let trust = trust(args)?;
+    let trust = trust_of(args)?;
     let chain = files::certificates(&args.chain)?;
     let since_epoch = args.time.unwrap_or_else(SystemTime::now).duration_since(SystemTime::UNIX_EPOCH);
     let now_ms = u64::try_from(since_epoch.unwrap_or(Duration::ZERO).as_millis()).unwrap_or(u64::MAX);
@@ -111,18 +113,13 @@ fn words(args: &Verify) -> Words {
 }
 
 /// The trust of the options.
-fn trust(args: &Verify) -> Result<X509Trust, Error> {
+fn trust_of(args: &Verify) -> Result<X509Trust, Error> {
+    let ca = [Field::option("ca", args.ca.clone())];
+    let crl: Vec<_> = options("crl", &args.crl).collect();
+    let trust = checked(|faults| trust([&ca, &crl, &[]], faults))?;
     let unusable =
         |e: &dunlin::Error| Error::failed(args.ca.display(), reason(e), "give certificates of authorities");
-    let mut trust = X509Trust::anchors(files::anchors(&args.ca, args.crl.contains(&args.ca))?)
-        .map_err(|e| unusable(&e))?;
-    let mut lists = vec![];
-    for path in &args.crl {
-        lists.extend(crl::of_file(path)?);
-    }
-    if !lists.is_empty() {
-        trust = trust.with_revocation(crl::together(lists)?).map_err(|e| unusable(&e))?;
-    }
+    let trust = trust.x509.map_or_else(|| X509Trust::anchors([]), Ok).map_err(|e| unusable(&e))?;
     match args.verify_depth {
         Some(depth) => trust.with_max_depth(depth).map_err(|e| unusable(&e)),
         None => Ok(trust),

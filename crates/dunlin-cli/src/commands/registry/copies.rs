@@ -10,9 +10,9 @@ use dunlin_identity::credential::unsigned;
 use dunlin_identity::transparency::{NoteKey, RegistryTrust, SignedCheckpoint};
 use dunlin_registry::audit::Log;
 use dunlin_registry::{audit as audits, copy};
+use dunlin_setup::did::now_s;
 
 use super::{RegistryDirectory, failed};
-use crate::did::now_s;
 
 /// Replay the whole log of a registry, and compare the database, every root and the given checkpoints with
 /// the result.

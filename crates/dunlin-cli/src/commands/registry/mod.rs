@@ -19,8 +19,9 @@ use dunlin_command::error::Error;
 use dunlin_command::files;
 use dunlin_identity::transparency::{NoteKey, RegistryTrust};
 use dunlin_registry::RegistryError;
+use dunlin_setup::files::signing_key;
 
-use crate::did::signing_key;
+use crate::did::file;
 use crate::registry;
 use crate::tls::lists;
 
@@ -118,7 +119,7 @@ impl RegistryDirectory {
     /// Reads a key that signs for the registry or for a watch. A file that other users can access is refused.
     fn signing_key(&self, path: &Path) -> Result<Arc<dyn SigningKey>, Error> {
         files::check_private(path)?;
-        signing_key(path, &self.provider)
+        Ok(signing_key(&file(path), &self.provider)?)
     }
 
     fn public(&self) -> PathBuf {

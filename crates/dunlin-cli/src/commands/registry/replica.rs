@@ -12,12 +12,12 @@ use dunlin_gateway::config::{LogConfig, LogFormat, LogLevel};
 use dunlin_identity::transparency::{Chain, ChainTrust};
 use dunlin_registry::replica::{Replica, Sockets};
 use dunlin_registry::server::serve;
+use dunlin_setup::did::now_s;
 
 use super::admission::Admit;
 use super::serve::Listen;
 use super::{RegistryDirectory, failed};
 use crate::commands::program;
-use crate::did::now_s;
 
 /// Run a replica of a registry that several operators share.
 ///

@@ -10,11 +10,12 @@ use dunlin::Side;
 use dunlin_command::error::{Error, misuse};
 use dunlin_command::stop::{self, Stop};
 use dunlin_gateway::config::{LogConfig, LogFormat, LogLevel};
-use dunlin_gateway::https;
 use dunlin_identity::transparency::{NoteKey, RegistryTrust};
 use dunlin_registry::server::serve;
 use dunlin_registry::witness::{Witness, follow};
 use dunlin_registry::{Registry, Settings};
+use dunlin_setup::https;
+use dunlin_setup::place::{Place as Setting, options};
 use dunlin_tokio::TlsAcceptor;
 use tokio::net::TcpListener;
 
@@ -169,11 +170,8 @@ fn witnesses(args: &Serve, place: &RegistryDirectory) -> Result<Vec<Witness>, Er
     if args.witness.is_empty() {
         return Ok(Vec::new());
     }
-    let x509 = match &args.witness_ca_file {
-        Some(path) => identity::anchors(path, &[])?,
-        None => identity::system_anchors()?,
-    };
-    let connector = https::connector(&place.provider, x509).map_err(|error| misuse(&error))?;
+    let ca: Vec<_> = options("witness_ca", &args.witness_ca_file).collect();
+    let connector = https::connector_by(&place.provider, &ca, &Setting::option("witness"), "witness_ca")?;
     let witness = |url: &String| {
         Witness::new(url, connector.clone())
             .map_err(|error| Error::usage("--witness", error, "plain HTTP is never used"))

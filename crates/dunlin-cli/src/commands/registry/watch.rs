@@ -6,22 +6,22 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use clap::{Args as ClapArgs, Subcommand};
-use dunlin_command::error::{Error, misuse};
+use dunlin_command::error::Error;
 use dunlin_command::files::{self, Access, Existing};
 use dunlin_command::stop::{self, Stop};
 use dunlin_gateway::config::{LogConfig, LogFormat, LogLevel};
-use dunlin_gateway::https::connector;
 use dunlin_identity::transparency::{NoteKeyKind, NoteSigner};
 use dunlin_pki::{KeyPair, KeyType};
 use dunlin_registry::server::{Limits, serve_watch};
 use dunlin_registry::watch::{FOLLOW_TIME, Source, Watch, WatchSettings};
+use dunlin_setup::https::connector_by;
+use dunlin_setup::place::{Place as Setting, options};
 
 use super::serve::Listen;
 use super::{RegistryDirectory, failed};
 use crate::commands::program;
 use crate::did::key_of;
 use crate::registry::trust;
-use crate::tls::identity;
 
 /// Watch a registry: replay its log, and cosign only what follows from the operations.
 ///
@@ -143,11 +143,8 @@ fn run_watch(args: &Run) -> Result<(), Error> {
         clock: Arc::new(clock),
         period: FOLLOW_TIME,
     };
-    let x509 = match &args.https_ca_file {
-        Some(path) => identity::anchors(path, &[])?,
-        None => identity::system_anchors()?,
-    };
-    let connector = connector(&place.provider, x509).map_err(|error| misuse(&error))?;
+    let ca: Vec<_> = options("registry.ca", &args.https_ca_file).collect();
+    let connector = connector_by(&place.provider, &ca, &Setting::option("registry"), "registry.ca")?;
     let source = Source::new(&args.registry, connector);
     let source = source.map_err(|error| Error::usage("--registry", error, "plain HTTP is never used"))?;
     let watch = Watch::open(&database, &settings, source).map_err(|error| failed(&database, &error))?;

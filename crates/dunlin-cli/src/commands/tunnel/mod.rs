@@ -18,12 +18,12 @@ const EXAMPLES: &str = "\
 Examples:
   dunlin tunnel -c tunnel.toml
   dunlin tunnel -c tunnel.toml --check
-  dunlin tunnel --listen 127.0.0.1:1883 --connect gw.example:8883 --ca ca.pem --cert device.pem --key device.key --cache cache
-  dunlin tunnel --udp --listen 127.0.0.1:5683 --connect gw.example:5684 --psk-file keys.psk --psk-identity sensor-7
-  dunlin tunnel --udp --listen 127.0.0.1:5683 --connect gw.example:5684 --ca ca.pem --interface wlan0 --interface wwan0
-  dunlin tunnel --listen 127.0.0.1:1883 --connect gw.example:8883 --ca ca.pem --did device --vc device.vc
+  dunlin tunnel --listen 127.0.0.1:1883 --to gw.example:8883 --ca ca.pem --chain device.pem --key device.key --cache cache
+  dunlin tunnel --udp --listen 127.0.0.1:5683 --to gw.example:5684 --psk-file keys.psk --psk-identity sensor-7
+  dunlin tunnel --udp --listen 127.0.0.1:5683 --to gw.example:5684 --ca ca.pem --interfaces wlan0 --interfaces wwan0
+  dunlin tunnel --listen 127.0.0.1:1883 --to gw.example:8883 --ca ca.pem --did device --vc device.vc
 
-A program on this machine connects to the address of --listen over TCP, or sends datagrams there over UDP. The server of --connect, such as
+A program on this machine connects to the address of --listen over TCP, or sends datagrams there over UDP. The server of --to, such as
 `dunlin gateway`, gets them over TLS or DTLS. docs/tunnel.md describes the keys of the configuration, of which the options are the most
 important ones.
 
@@ -53,7 +53,7 @@ pub(crate) struct Args {
 fn load(config: Option<&Path>, text: &str) -> Result<TunnelConfig, Faults> {
     match config {
         Some(path) => TunnelConfig::load(path),
-        None => TunnelConfig::parse(Path::new("options"), text),
+        None => TunnelConfig::parse(Path::new(""), text),
     }
 }
 
@@ -70,7 +70,6 @@ fn reload(config: Option<&Path>, route: &Route) -> Result<TunnelConfig, Faults> 
 pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
     let path = args.config.clone();
     let text = args.route.text()?;
-    let told = if path.is_some() { told } else { route::told };
     let config = load(path.as_deref(), &text).map_err(|faults| told(&faults))?;
     if args.check {
         let listeners = config.listeners.len();

@@ -10,10 +10,12 @@ use dunlin_identity::credential::{CredentialError, Form, Verifier};
 use dunlin_identity::encoding::json::Value;
 use dunlin_identity::handshake::{ListedIssuer, ResolveError};
 use dunlin_identity::{Did, Sha256Hash, did_method};
+use dunlin_setup::did;
+use dunlin_setup::place::{Field, options};
 use serde_json::json;
 
 use super::time_text;
-use crate::did;
+use crate::did::file;
 use crate::registry::{self, AccessOptions};
 use crate::tls::lists;
 
@@ -66,27 +68,30 @@ pub(super) struct Show {
 /// Runs `dunlin vc verify`.
 pub(super) fn verify(args: &Verify, out: &mut dyn Write) -> Result<(), Error> {
     let provider = lists::provider();
-    let documents = did::documents(&args.document)?;
-    let (_, look_ups) = args.access.look_ups(args.registry.as_deref(), args.did_web)?;
-    let later = registry::methods(args.registry.as_deref(), args.did_web);
-    let listed = did::issuers(&args.trust, &documents, &later, &provider)?;
+    let documents: Vec<_> = options("did_documents", &args.document).collect();
+    let documents = did::documents(&documents)?;
+    let sources = args.access.sources(args.registry.as_deref(), args.did_web)?;
+    let trust = Field::option("vc_issuers", args.trust.clone());
+    let listed = did::issuers(&trust, &documents, &sources.methods, &provider)?;
     let mut issuers: Vec<_> = listed.resolved.into_iter().map(|issuer| issuer.document).collect();
     // Other issuers do not matter, and their documents may be out of reach.
-    let issuer = did::issuer(&args.file)?;
+    let file = file(&args.file);
+    let issuer = did::issuer(&file)?;
     let is_issuer = |did: &Did| Some(did) == issuer.as_ref();
     if let Some(other) = listed.others.iter().find(|other| is_issuer(&other.did)) {
-        issuers.push(registry::document(&look_ups, other)?);
+        issuers.push(registry::document(&sources.look_ups, other)?);
     } else if let Some(given) = issuers.iter().find(|given| is_issuer(given.id()))
-        && did_method(given.id()).is_some_and(|method| later.contains(&method))
+        && did_method(given.id()).is_some_and(|method| sources.methods.contains(&method))
     {
         // The registry knows whether this document is the latest.
         let pin = Some(Sha256Hash::of(&provider, given.canonical().as_bytes()).map_err(ResolveError::from));
         let pin = pin.transpose().map_err(|error| Error::failed("--document", error, "report it"))?;
-        registry::document(&look_ups, &ListedIssuer { did: given.id().clone(), pin })?;
+        registry::document(&sources.look_ups, &ListedIssuer { did: given.id().clone(), pin })?;
     }
-    let lists = did::status_lists(&args.status_list, &issuers, &provider)?;
-    let bytes = did::credential(&args.file)?;
-    let verified = Verifier::new(issuers).verify_presented(&provider, &bytes, &lists, did::now_s());
+    let verifier = Verifier::new(issuers);
+    let lists: Vec<_> = options("vc_status", &args.status_list).collect();
+    let lists = did::status_lists(&lists, &verifier, &provider)?;
+    let verified = verifier.verify_presented(&provider, &did::credential(&file)?, &lists, did::now_s());
     let verified = verified.map_err(|error| Error::failed(args.file.display(), &error, remedy(&error)))?;
     if args.json {
         let shown = json!({
@@ -125,8 +130,9 @@ const fn remedy(error: &CredentialError) -> &'static str {
 
 /// Runs `dunlin vc show`.
 pub(super) fn show(args: &Show, out: &mut dyn Write) -> Result<(), Error> {
-    let bytes = did::credential(&args.file)?;
-    let credential = did::unverified(&args.file)?;
+    let file = file(&args.file);
+    let bytes = did::credential(&file)?;
+    let credential = did::unverified(&file)?;
     let form = form(&args.file, &bytes)?;
     if args.json {
         writeln!(out, "{}", json!({ "form": form.name(), "bytes": bytes.len(), "credential": credential }))?;

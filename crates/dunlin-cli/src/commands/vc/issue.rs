@@ -12,13 +12,14 @@ use dunlin_identity::encoding::json::{self, Value};
 use dunlin_identity::method::web;
 use dunlin_identity::method::{MethodError, Methods};
 use dunlin_identity::{Did, Relationship, Sha256Hash};
+use dunlin_setup::did::{OwnDid, now_s};
 use dunlin_store::psk::time::parse_time;
 use dunlin_tokio::https;
 use serde_json::{Map, json};
 
 use super::status::List;
 use super::time_text;
-use crate::did::{self, Own};
+use crate::did;
 use crate::tls::lists;
 
 /// Issue a credential: a signed statement about a DID.
@@ -105,8 +106,8 @@ pub(super) fn run(args: &Issue, out: &mut dyn Write) -> Result<(), Error> {
     let existing = Existing::from_force(args.force);
     files::check_new(&[&args.out], existing)?;
     check_subject(&args.subject)?;
-    let issuer = Own::load(&args.issuer, None, &[], &provider)?;
-    let from = args.valid_from.unwrap_or_else(did::now_s);
+    let issuer = OwnDid::load(&did::file(&args.issuer), &provider)?;
+    let from = args.valid_from.unwrap_or_else(now_s);
     let until = from + Seconds::from(args.days) * 24 * 3600;
     let types: Vec<_> =
         std::iter::once("VerifiableCredential").chain(args.types.iter().map(String::as_str)).collect();
@@ -179,7 +180,7 @@ fn subject(args: &Issue) -> Result<Value, Error> {
 }
 
 /// The status list in the file, or a new one, which is written.
-fn list(path: &Path, url: Option<&str>, issuer: &Own, provider: &CryptoProvider) -> Result<List, Error> {
+fn list(path: &Path, url: Option<&str>, issuer: &OwnDid, provider: &CryptoProvider) -> Result<List, Error> {
     if path.symlink_metadata().is_ok() {
         let list = List::read(path, issuer, provider)?;
         return match url.filter(|url| *url != list.entry(0).list) {
@@ -206,7 +207,7 @@ fn list(path: &Path, url: Option<&str>, issuer: &Own, provider: &CryptoProvider)
 /// Signs a credential. Texts end with a line break.
 pub(super) fn sign(
     credential: &Value,
-    issuer: &Own,
+    issuer: &OwnDid,
     form: Form,
     path: &Path,
     provider: &CryptoProvider,
@@ -215,9 +216,7 @@ pub(super) fn sign(
     let signer = Issuer { provider, signer: &*issuer.key, method: &method };
     let contexts = Contexts::default();
     let signed = match form {
-        Form::Json => {
-            signer.issue(credential, &contexts, did::now_s()).map(|text| (text + "\n").into_bytes())
-        }
+        Form::Json => signer.issue(credential, &contexts, now_s()).map(|text| (text + "\n").into_bytes()),
         Form::Jwt => signer.issue_jwt(credential, &contexts).map(|text| (text + "\n").into_bytes()),
         Form::Compact => signer.issue_compact(credential, &contexts),
     };

@@ -9,18 +9,19 @@ use dunlin_identity::Did;
 use dunlin_identity::credential::status::StatusEntry;
 use dunlin_identity::credential::{Form, Verifier};
 use dunlin_identity::encoding::json::Value;
+use dunlin_setup::did::{OwnDid, credential, now_s};
 
 use super::issue::sign;
 use super::status::{List, lists_of};
 use super::time_text;
-use crate::did::{self, Own};
+use crate::did;
 
 /// A valid credential about the old DID, and its issuer.
 pub(crate) struct Reissue {
     credential: Value,
     statuses: Vec<StatusEntry>,
     form: Form,
-    issuer: Own,
+    issuer: OwnDid,
     list: Option<PathBuf>,
     out: PathBuf,
 }
@@ -29,12 +30,12 @@ impl Reissue {
     /// Reads the credential and verifies it: a forged or revoked one is not issued again.
     pub(crate) fn read(
         path: &Path,
-        issuer: Own,
+        issuer: OwnDid,
         holder: &Did,
         list: Option<&Path>,
         provider: &CryptoProvider,
     ) -> Result<Self, Error> {
-        let bytes = did::credential(path)?;
+        let bytes = credential(&did::file(path))?;
         let lists = lists_of(list, &issuer, provider)?;
         let refused = |error| {
             Error::failed(
@@ -46,7 +47,7 @@ impl Reissue {
         // A credential that only an earlier key has signed may come from a thief.
         let verifier = Verifier::new([issuer.document.clone()]);
         let verified =
-            verifier.verify_with_status(provider, &bytes, holder, &lists, did::now_s()).map_err(refused)?;
+            verifier.verify_with_status(provider, &bytes, holder, &lists, now_s()).map_err(refused)?;
         let form = Form::of(&bytes).map_err(refused)?;
         let list = list.map(Path::to_owned);
         let out = PathBuf::new();
@@ -68,7 +69,7 @@ impl Reissue {
             members.retain(|name, _| !OLD.contains(&name.as_str()));
         }
         self.credential["credentialSubject"]["id"] = holder.as_str().into();
-        self.credential["validFrom"] = time_text(did::now_s()).into();
+        self.credential["validFrom"] = time_text(now_s()).into();
         let _lock = self.list.as_deref().map(files::lock_directory_of).transpose()?;
         let mut list = match &self.list {
             Some(path) if !self.statuses.is_empty() => Some(List::read(path, &self.issuer, provider)?),

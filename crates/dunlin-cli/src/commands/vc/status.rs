@@ -11,9 +11,10 @@ use dunlin_command::files::{self, Access, Existing};
 use dunlin_identity::Relationship;
 use dunlin_identity::credential::status::{Bitstring, StatusEntry, StatusLists, StatusPurpose};
 use dunlin_identity::credential::{Contexts, CredentialError, Issuer, Seconds};
+use dunlin_setup::did::{OwnDid, credential, now_s};
 
 use super::time_text;
-use crate::did::{self, Own};
+use crate::did;
 use crate::tls::lists;
 
 /// For how many days a status list is valid, unless the issuer says otherwise.
@@ -50,16 +51,16 @@ pub(super) struct Revoke {
 /// Runs `dunlin vc revoke`.
 pub(super) fn revoke(args: &Revoke, out: &mut dyn Write) -> Result<(), Error> {
     let provider = lists::provider();
-    let issuer = Own::load(&args.issuer, None, &[], &provider)?;
+    let issuer = OwnDid::load(&did::file(&args.issuer), &provider)?;
     // Another run must not put its older list in the place of this one.
     let _lock = files::lock_directory_of(&args.status_list)?;
     let mut list = List::read(&args.status_list, &issuer, &provider)?;
     let mut before = 0;
     for path in &args.credentials {
-        let credential = did::credential(path)?;
+        let credential = credential(&did::file(path))?;
         // Others' credentials may name places in this list, too.
         let entry = list.entry(0);
-        let now = did::now_s();
+        let now = now_s();
         let verified = issuer
             .verify(|verifier| verifier.statuses(&provider, &credential, now))
             .map_err(|error| Error::failed(path.display(), error, "give a credential of this issuer"))?;
@@ -104,7 +105,7 @@ pub(super) struct List {
 
 impl List {
     /// Reads a list of this issuer.
-    pub(super) fn read(path: &Path, issuer: &Own, provider: &CryptoProvider) -> Result<Self, Error> {
+    pub(super) fn read(path: &Path, issuer: &OwnDid, provider: &CryptoProvider) -> Result<Self, Error> {
         let list = did::own_status_list(path, issuer, provider)?;
         let url = list.url().to_owned();
         let bits = list.bits().clone();
@@ -166,8 +167,13 @@ impl List {
     }
 
     /// Signs the list and writes it. Returns until when it is valid.
-    pub(super) fn write(&self, days: u32, issuer: &Own, provider: &CryptoProvider) -> Result<Seconds, Error> {
-        let now = did::now_s();
+    pub(super) fn write(
+        &self,
+        days: u32,
+        issuer: &OwnDid,
+        provider: &CryptoProvider,
+    ) -> Result<Seconds, Error> {
+        let now = now_s();
         if let Some(made) = self.made.filter(|made| *made > now) {
             let why = format!("it was made at {}, after the present time", time_text(made));
             return Err(Error::failed(self.path.display(), why, "set the clock"));
@@ -183,7 +189,7 @@ impl List {
     }
 
     /// As [`Self::write`], for the usual time.
-    pub(super) fn write_default(&self, issuer: &Own, provider: &CryptoProvider) -> Result<(), Error> {
+    pub(super) fn write_default(&self, issuer: &OwnDid, provider: &CryptoProvider) -> Result<(), Error> {
         self.write(LIST_DAYS, issuer, provider).map(drop)
     }
 }
@@ -191,7 +197,7 @@ impl List {
 /// The list in a file, as verifiers keep it.
 pub(super) fn lists_of(
     path: Option<&Path>,
-    issuer: &Own,
+    issuer: &OwnDid,
     provider: &CryptoProvider,
 ) -> Result<StatusLists, Error> {
     let mut lists = StatusLists::default();

@@ -141,7 +141,7 @@ impl Options<'_> {
     /// The error for faults of a configuration made here: only the ports are the user's.
     fn faults(&self, faults: &Faults) -> Error {
         let advice = "choose another --port, or none for any that are free";
-        let failed = |fault: &Fault| Error::failed("gateway", &fault.what, advice);
+        let failed = |fault: &Fault| Error::failed("gateway", fault.description(), advice);
         faults.iter().next().filter(|_| self.ports.web != 0).map_or_else(|| told(faults), failed)
     }
 }

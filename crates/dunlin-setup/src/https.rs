@@ -11,6 +11,10 @@ use dunlin_awslc::tls12::TLS12_CIPHER_SUITES;
 use dunlin_store::{MemoryClientSessions, RotatingTickets};
 use dunlin_tokio::{TlsAcceptor, TlsConnector};
 
+use crate::files::REPORT;
+use crate::place::{Fault, FileField, Place};
+use crate::trust;
+
 /// Connects to HTTPS servers with certificates by these authorities.
 ///
 /// # Errors
@@ -31,15 +35,27 @@ pub fn acceptor(provider: &Arc<CryptoProvider>, credential: Credential) -> Resul
     Ok(TlsAcceptor::new(Arc::new(config.with_tickets(Tickets::stateless(Arc::new(keys))))))
 }
 
-/// The authorities that this machine trusts. Unusable ones among the many are ignored.
-pub(crate) fn system_anchors() -> Option<X509Trust> {
-    let mut all = vec![];
-    for certificate in rustls_native_certs::load_native_certs().certs {
-        if let Ok(X509Trust::Anchors(anchors)) = X509Trust::anchors([certificate]) {
-            all.extend(anchors);
-        }
+/// Connects to HTTPS servers with certificates by the authorities in these files, or if there is no file, in
+/// the system's trust store. `place` names the server, and `setting` the one for such files.
+///
+/// # Errors
+/// A file cannot be used, or the system trusts no authority.
+pub fn connector_by(
+    provider: &Arc<CryptoProvider>,
+    ca: &[FileField],
+    place: &Place,
+    setting: &str,
+) -> Result<TlsConnector, Fault> {
+    let mut faults = vec![];
+    let trust = if ca.is_empty() { trust::system_anchors() } else { trust::anchors(ca, &[], &mut faults) };
+    if let Some(fault) = faults.into_iter().next() {
+        return Err(fault);
     }
-    (!all.is_empty()).then_some(X509Trust::Anchors(all))
+    let none = || {
+        let advice = format!("give {}, or install ca-certificates", place.word(setting));
+        place.fault("this machine has no CA certificates to which the TLS of this server could lead", advice)
+    };
+    connector(provider, trust.ok_or_else(none)?).map_err(|error| place.fault(error.to_string(), REPORT))
 }
 
 fn profile(provider: &Arc<CryptoProvider>) -> ProfileBuilder {

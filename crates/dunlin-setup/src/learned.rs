@@ -1,27 +1,79 @@
 //! Knowledge from issuers, registries and peers, which outlives a reload.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::mem::take;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
 use dunlin::crypto::CryptoProvider;
+use dunlin_identity::Did;
 use dunlin_identity::credential::Seconds;
 use dunlin_identity::credential::status::{StatusError, StatusList, StatusLists};
 use dunlin_identity::handshake::{CredentialVerifier, Known, ListedIssuer, RegistryDocuments, Resolution};
-use dunlin_identity::transparency::RegistryTrust;
+use dunlin_identity::knowledge::Knowledge;
+use dunlin_identity::transparency::{RegistryTrust, SignedCheckpoint};
 use dunlin_registry::client::log_contradiction;
-use dunlin_registry::stapler::Stapler;
-use prometheus_client::metrics::counter::Counter;
-use tokio::task::{AbortHandle, spawn_blocking};
+use dunlin_registry::stapler::{Stapler, StaplerError};
 
-use crate::config::{Fault, Faults, FileField, SharedConfig};
-use crate::known::{self, KnownPlaces};
+use crate::place::Faults;
+
+/// News about registries, for the user of a command or for the log of a service.
+#[derive(Clone, Debug)]
+pub enum Notice {
+    /// The trust in the registry whose keys are in this file is weaker than it looks.
+    WeakTrust(PathBuf, &'static str),
+    /// An older proof of this DID has counted.
+    OldProof(Did),
+    /// There is no new proof of an own DID.
+    NoProof(Did, StaplerError),
+    /// These two checkpoints contradict each other. Together they are evidence, if the registry cannot
+    /// explain them.
+    Contradiction(Box<[SignedCheckpoint; 2]>),
+}
+
+impl fmt::Display for Notice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::WeakTrust(file, warning) => write!(f, "{}: {warning}", file.display()),
+            Self::OldProof(did) => {
+                write!(f, "{did}: an older proof counts, because the registry does not answer")
+            }
+            Self::NoProof(did, error) => {
+                write!(
+                    f,
+                    "{did}: no new proof of the own DID: {error}; peers must ask the registry themselves"
+                )
+            }
+            Self::Contradiction(both) => {
+                let [accepted, other] = &**both;
+                f.write_str(
+                    "the registry shows different histories: keep these checkpoints and report them: ",
+                )?;
+                write!(f, "{accepted} and {other}")
+            }
+        }
+    }
+}
+
+/// Gets the notices.
+pub type Report = Arc<dyn Fn(&Notice) + Send + Sync>;
+
+/// Writes a notice to the log.
+pub fn log(notice: &Notice) {
+    match notice {
+        Notice::Contradiction(both) => {
+            let [accepted, other] = &**both;
+            log_contradiction(accepted, other);
+        }
+        _ => tracing::warn!("{notice}"),
+    }
+}
 
 /// A program's knowledge about issuers and peers. It outlives a reload, which thus never goes back: a stored
 /// copy of an older status list would hide a revocation, and an older proof of a DID would make a key count
 /// again that its owner has replaced.
-#[derive(Default)]
-pub(crate) struct LearnedState {
+pub struct LearnedState {
     /// The newest status list of each issuer, from files.
     status: Mutex<StatusLists>,
     /// The verifiers, which learn further lists from peers.
@@ -32,15 +84,36 @@ pub(crate) struct LearnedState {
     registries: Mutex<HashMap<Vec<u8>, Arc<RegistryDocuments>>>,
     /// The trusts that a reload has read again. They count when it has succeeded.
     confirmed: Mutex<Vec<(Arc<RegistryDocuments>, RegistryTrust)>>,
-    /// The permanent knowledge, and its stores.
-    known: OnceLock<Arc<KnownPlaces>>,
-    /// The task that exchanges the permanent knowledge with its stores.
-    following: Mutex<Option<AbortHandle>>,
-    /// Counts proofs that have counted because a registry does not answer.
-    pub(crate) outage_proofs: Counter,
+    /// The permanent knowledge.
+    known: OnceLock<Arc<Known>>,
+    report: Report,
+}
+
+impl Default for LearnedState {
+    fn default() -> Self {
+        Self::new(Arc::new(log))
+    }
 }
 
 impl LearnedState {
+    /// No knowledge yet. `report` gets the news.
+    pub fn new(report: Report) -> Self {
+        Self {
+            status: Mutex::default(),
+            verifiers: Mutex::default(),
+            staplers: Mutex::default(),
+            registries: Mutex::default(),
+            confirmed: Mutex::default(),
+            known: OnceLock::new(),
+            report,
+        }
+    }
+
+    /// The receiver of the news.
+    pub fn report(&self) -> &Report {
+        &self.report
+    }
+
     pub(crate) fn insert(&self, list: StatusList) -> Result<(), StatusError> {
         self.status.lock().unwrap_or_else(PoisonError::into_inner).insert(list)
     }
@@ -80,51 +153,14 @@ impl LearnedState {
         stapler
     }
 
-    /// The permanent knowledge, which does not depend on the trusted registries.
-    pub(crate) fn known(&self) -> Arc<Known> {
-        self.known.get_or_init(|| Arc::new(KnownPlaces::in_memory())).known.clone()
+    /// The permanent knowledge, which does not depend on the trusted registries: by default in memory alone.
+    pub fn known(&self) -> Arc<Known> {
+        self.known.get_or_init(|| Arc::new(Known::new(Knowledge::default()))).clone()
     }
 
-    /// Reads the permanent knowledge from this file, and from the Redis that gateways share. A reload keeps
-    /// the file.
-    pub(crate) fn open_known(
-        &self,
-        provider: &Arc<CryptoProvider>,
-        file: Option<&FileField>,
-        shared: Option<&SharedConfig>,
-    ) -> Result<(), Fault> {
-        let Some(known) = self.known.get() else {
-            let opened = KnownPlaces::open(provider, file, shared)?;
-            self.known.get_or_init(|| Arc::new(opened));
-            return Ok(());
-        };
-        if known.is_at(file) {
-            return Ok(());
-        }
-        let what = "a reload cannot change the table [known]";
-        let advice = "restart the program, or restore it";
-        Err(file.map_or_else(|| Fault::elsewhere(what, advice), |file| file.place.fault(what, advice)))
-    }
-
-    /// Exchanges the permanent knowledge with its stores from now on. `told` is called with whether Redis has
-    /// answered.
-    pub(crate) fn follow_known(&self, told: impl Fn(bool) + Send + 'static) {
-        let mut following = self.following.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(known) =
-            self.known.get().filter(|known| known.outlive_the_program() && following.is_none())
-        {
-            *following = Some(tokio::spawn(known::follow(known.clone(), told)).abort_handle());
-        }
-    }
-
-    /// Ends the exchange, when nothing is learnt any more.
-    pub(crate) async fn close_known(&self) {
-        let following = self.following.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let (Some(following), Some(known)) = (following, self.known.get().cloned()) {
-            following.abort();
-            // It fails only if the runtime ends.
-            let _ = spawn_blocking(move || known.close()).await;
-        }
+    /// Begins with this permanent knowledge, before any other use.
+    pub fn begin_with(&self, known: Arc<Known>) {
+        self.known.get_or_init(|| known);
     }
 
     /// The documents of the registry with this trust. Another trust may believe less, so it begins anew, even
@@ -151,22 +187,23 @@ impl LearnedState {
             return known.clone();
         }
         let new = RegistryDocuments::new(provider.clone(), trust).with_known(self.known());
-        let uses = self.outage_proofs.clone();
-        let new = new.with_outage(outage_age, move |did| {
-            uses.inc();
-            tracing::warn!(%did, "an older proof counts, because the registry does not answer");
-        });
-        let new = Arc::new(new.with_report(log_contradiction));
+        let report = self.report.clone();
+        let new = new.with_outage(outage_age, move |did| report(&Notice::OldProof(did.clone())));
+        let report = self.report.clone();
+        let contradicts = move |accepted: &SignedCheckpoint, other: &SignedCheckpoint| {
+            report(&Notice::Contradiction(Box::new([accepted.clone(), other.clone()])));
+        };
+        let new = Arc::new(new.with_report(contradicts));
         all.insert(settings, new.clone());
         new
     }
 
     /// Waits for a reload. If it is refused, forgets the status lists and trusts that it has read, and its
     /// verifiers, which some tasks may still hold for a while: a later reload takes nothing from them.
-    pub(crate) async fn during<T>(
-        &self,
-        reload: impl Future<Output = Result<T, Faults>>,
-    ) -> Result<T, Faults> {
+    ///
+    /// # Errors
+    /// Those of `reload`.
+    pub async fn during<T>(&self, reload: impl Future<Output = Result<T, Faults>>) -> Result<T, Faults> {
         let lists = || self.status.lock().unwrap_or_else(PoisonError::into_inner);
         let verifiers = || self.verifiers.lock().unwrap_or_else(PoisonError::into_inner);
         let registries = || self.registries.lock().unwrap_or_else(PoisonError::into_inner);
@@ -193,6 +230,7 @@ mod tests {
     use dunlin_identity::transparency::{NoteKey, NoteKeyKind};
 
     use super::*;
+    use crate::place::Fault;
 
     #[tokio::test]
     async fn a_refused_reload_leaves_no_verifier() {
