@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use arc_swap::ArcSwap;
 use dunlin::Now;
 use dunlin_tokio::places::{Places, accept};
+use dunlin_tokio::throttle::{Line, Throttle};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
@@ -18,7 +19,6 @@ use crate::life::{Life, Phase};
 use crate::metrics::{Limit, Metrics};
 use crate::nodes::Nodes;
 use crate::policy_file::PolicyFile;
-use crate::throttle::{Line, Throttle};
 
 /// The state that all connections share.
 pub(crate) struct Context {

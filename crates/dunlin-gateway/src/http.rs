@@ -9,6 +9,7 @@ use std::time::Duration;
 use dunlin::places::PlaceLimits;
 use dunlin_tokio::http::{HttpRules, serve};
 use dunlin_tokio::places::Places;
+use dunlin_tokio::throttle::Line;
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
 use hyper::{Request, Response};
@@ -19,7 +20,6 @@ use crate::clock::now;
 use crate::context::Context;
 use crate::life::Phase;
 use crate::metrics::Limit;
-use crate::throttle::Line;
 
 /// How long a connection may last after it was accepted, or after its latest request.
 const IDLE_TIME: Duration = Duration::from_secs(5);

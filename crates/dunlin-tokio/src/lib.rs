@@ -36,7 +36,7 @@
 //! 2    handshake             | the handshake over a stream
 //! 1    stream                | a connection that reads and writes
 //! 0    addresses answers clock error linger places | the application's answers, errors, limits, time
-//! 0    http                  | a server of HTTP
+//! 0    http throttle         | a server of HTTP; lines of a log that clients cause
 //! ```
 //! <!-- end of layers -->
 #![forbid(unsafe_code)]
@@ -56,6 +56,7 @@ pub mod https;
 mod linger;
 pub mod places;
 mod stream;
+pub mod throttle;
 
 pub use acceptor::TlsAcceptor;
 pub use answers::Answers;

@@ -6,7 +6,7 @@ use std::io::{self, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use clap::Args as ClapArgs;
 use dunlin::places::PlaceLimits;
@@ -20,7 +20,8 @@ use dunlin_command::session::{DtlsStream, Session};
 use dunlin_command::stop::{self, STOP_PATIENCE, Stop};
 use dunlin_registry::lookup::LookUpAnswers;
 use dunlin_tokio::places::{HandshakePlace, Seated};
-use dunlin_tokio::{DtlsEndpoint, DtlsIncoming, DtlsOptions, HandshakeError, addresses};
+use dunlin_tokio::throttle::{Line, Throttle};
+use dunlin_tokio::{DtlsEndpoint, DtlsIncoming, DtlsOptions, HandshakeError, addresses, now};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, UdpSocket};
 use tokio::sync::{Mutex as AsyncMutex, watch};
@@ -40,7 +41,7 @@ mod frozen;
 mod slots;
 mod tcp;
 
-use slots::{Limit, Refusals, Slots};
+use slots::{Limit, Slots};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -182,7 +183,7 @@ pub(crate) fn run(args: Args) -> Result<(), Error> {
         let endpoint = OnceLock::new();
         let not_frozen = OnceLock::new();
         let stopping = OnceLock::new();
-        let refusals = Refusals::default();
+        let refusals = Throttle::default();
         let server = Server {
             args,
             config,
@@ -292,8 +293,8 @@ struct Server {
     stopped: watch::Sender<bool>,
     /// Stdin or stdout, and why it failed. The server serves no client without it.
     lost: OnceLock<(&'static str, String)>,
-    /// The times at which clients were refused.
-    refusals: Refusals,
+    /// The log lines about refused clients.
+    refusals: Throttle,
     log: Log,
 }
 
@@ -467,7 +468,7 @@ impl Server {
 
     /// Logs that this limit keeps a client out, at most once a minute.
     fn refuse(&self, from: SocketAddr, limit: Limit) {
-        if let Some(left_out) = self.refusals.note(limit, Instant::now()) {
+        if let Some(Line { left_out }) = self.refusals.limit("", limit.name(), now()) {
             self.log_failure(from, limit.explain(left_out));
         }
     }

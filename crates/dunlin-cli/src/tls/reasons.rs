@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 
 use dunlin::crypto::Tls12CipherSuite;
 use dunlin::error::{AuthenticationFailure, Malformed, Misuse, PeerIncompatible as I, PeerMisbehaved as M};
-use dunlin::wire::{AlertDescription as A, CipherSuite, ExtensionType, ProtocolVersion, What};
+use dunlin::wire::{AlertDescription as A, CipherSuite, ExtensionType, Field, ProtocolVersion};
 use dunlin::{Error, Side};
 use dunlin_awslc::tls12::TLS12_PSK_CIPHER_SUITES;
 use dunlin_command::error::{Code, Explanation};
@@ -182,7 +182,7 @@ impl<'a> Explainer<'a> {
                 "give both sides the same key";
             P(M::BadRecordMac | M::BadFinished) => "{error}",
                 "something changed the data on the way, or the {peer} has other keys: look at the log of the {peer}";
-            P(M::Flood(What::Renegotiations)) => "the {peer} renegotiated too often in a row",
+            P(M::Flood(Field::Renegotiations)) => "the {peer} renegotiated too often in a row",
                 "make the {peer} send data between renegotiations; --help names the limit";
             P(M::Flood(_)) => "{error}", "find out why the {peer} sends so many of them";
             Bad(Malformed::AboveLimit { .. }) => "{error}",
@@ -191,7 +191,7 @@ impl<'a> Explainer<'a> {
                 "the client speaks another protocol than TLS: check its URL or its settings";
             P(M::UnexpectedRecord(_) | M::RecordOverflow) if self.side == Side::Client => "{error}",
                 "another protocol than TLS may answer there: check the port";
-            P(M::IllegalParameter(What::Extension(ExtensionType::COOKIE))) => "{error}",
+            P(M::IllegalParameter(Field::Extension(ExtensionType::COOKIE))) => "{error}",
                 "the client can connect again: its cookie is for another address, or too old";
             P(M::BadSignature) if self.options.verifiable.trusts() => "{error}",
                 "check that the {peer} has the latest key of its DID, or the key of its certificate";
@@ -285,7 +285,7 @@ impl<'a> Explainer<'a> {
             I::NoCredential(_) if has_only_psk =>
                 "this {own} has only pre-shared keys, and the {peer} offers none",
                 "give the {peer} a key with --psk-file, or give this {own} --cert and --key";
-            I::NoCredential(What::NoneOfUsage) => "this {own} finds {why}",
+            I::NoCredential(Field::NoneOfUsage) => "this {own} finds {why}",
                 "issue a leaf certificate with `dunlin pki leaf`";
             I::SignatureScheme => "this {own} finds no signature scheme of the {peer} for {}" (options.own_keys()),
                 "add one to --sigalgs of the {peer}, or give a key of another type";
@@ -530,7 +530,7 @@ mod tests {
         let probe = HandshakeError::Probe(io::ErrorKind::ConnectionReset.into());
         assert!(explain(&silent, probe).contains("port scans and health checks"));
         assert_eq!(explain(&seen, end()), "look at the log of the client");
-        let plain = || broken(M::UnexpectedRecord(What::ApplicationData).into());
+        let plain = || broken(M::UnexpectedRecord(Field::ApplicationData).into());
         assert!(explain(&silent, plain()).contains("another protocol than TLS"));
         assert!(explain(&seen, plain()).starts_with("update the client"));
         let told = explain(&seen, broken(M::BadSignature.into()));

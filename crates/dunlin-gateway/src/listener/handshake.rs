@@ -9,6 +9,7 @@ use dunlin::pki_types::CertificateDer;
 use dunlin::wire::AlertDescription;
 use dunlin::{ClientHelloInfo, IdentifiedClient, Negotiated, Now, ServerConfig};
 use dunlin_tokio::HandshakeError;
+use dunlin_tokio::throttle::Line;
 
 use super::{ListenerState, remedy};
 use crate::config::{RouteConfig, TransportKind};
@@ -21,7 +22,6 @@ use crate::policy::{
 };
 use crate::policy_configs::{PolicyConfigs, ProfileDigest};
 use crate::route;
-use crate::throttle::Line;
 use crate::tls::ServerConfigs;
 
 /// A connection of a client. Dropping the value ends its entry in the table of handshakes.

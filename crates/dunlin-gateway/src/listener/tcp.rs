@@ -8,6 +8,7 @@ use dunlin::error::PeerIncompatible;
 use dunlin::wire::AlertDescription;
 use dunlin::{ClientHelloInfo, ServerConfig};
 use dunlin_tokio::places::{HandshakePlace, Places, Seated};
+use dunlin_tokio::throttle::Line;
 use dunlin_tokio::{HandshakeError, TlsAcceptor, TlsStream};
 use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream};
@@ -28,7 +29,6 @@ use crate::proxy::mqtt::{Answer, Connect, ConnectError};
 use crate::proxy::tcp::{CLOSE_PATIENCE, End};
 use crate::proxy_protocol::{self, Transport};
 use crate::service;
-use crate::throttle::Line;
 use crate::{identity, proxy, route, sockets};
 
 /// Accepts clients until the gateway stops or `removed` becomes true. `port` is the socket's port if the

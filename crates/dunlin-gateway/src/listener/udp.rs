@@ -7,6 +7,7 @@ use std::sync::atomic::AtomicUsize;
 use dunlin::wire::AlertDescription;
 use dunlin::{DtlsConnection, Ended, EndpointLimits, Negotiated};
 use dunlin_registry::lookup;
+use dunlin_tokio::throttle::Line;
 use dunlin_tokio::{
     AssociationEnded, DtlsAssociation, DtlsEndpoint, DtlsIncoming, DtlsOptions, HandshakeError, Resumed,
 };
@@ -31,7 +32,6 @@ use crate::proxy_protocol::{self, Transport};
 use crate::route;
 use crate::service::{self, Serve};
 use crate::sockets;
-use crate::throttle::Line;
 
 /// The limits of a listener's endpoint, which decides itself about places and handshakes.
 fn endpoint_limits(limits: &Limits) -> EndpointLimits {

@@ -19,6 +19,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use dunlin::crypto::{CryptoProvider, HmacKey};
 use dunlin::{CookieKeys, NodeMask, Path};
 use dunlin_store::cache::{KeyFault, read_key};
+use dunlin_tokio::throttle::{Line, Throttle};
 use dunlin_tokio::{DtlsEndpoint, OtherNodes, WeakDtlsEndpoint};
 use tokio::net::UdpSocket as AsyncUdpSocket;
 use tokio::sync::watch;
@@ -28,7 +29,6 @@ use crate::config::{Fault, NodesConfig};
 use crate::life::{Phase, reached};
 use crate::metrics::{Metrics, Passed};
 use crate::proxy::udp::MAX_DATAGRAM;
-use crate::throttle::{Line, Throttle};
 use envelope::{Direction, Envelope, ListenerId, Number, Window};
 
 /// The keys that gateways derive from their shared key.

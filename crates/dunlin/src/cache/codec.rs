@@ -31,9 +31,9 @@ use crate::auth::codec::{self, Head, TIME_LEN};
 use crate::error::{Error, Malformed, Misuse};
 use crate::extension::handshake_cache::{MAX_TICKETS, NAME_LEN};
 use crate::resume::SettingsDigest;
-use crate::wire::{Reader, What, Writer};
+use crate::wire::{Field, Reader, Writer};
 
-const WHAT: What = What::CacheEntry;
+const WHAT: Field = Field::CacheEntry;
 
 /// The version of the format. Version 1 did not distinguish URIs from DNS names.
 const VERSION: u8 = 2;

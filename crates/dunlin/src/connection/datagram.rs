@@ -15,7 +15,7 @@ use crate::record::datagram::{Claim, Datagram, Discarded, PathChecks, PoolPort};
 use crate::settings::{NoPort, PortScheme};
 use crate::time::{Instant, Now};
 use crate::transport::{Emitter, Transport};
-use crate::wire::{ExtensionType, What};
+use crate::wire::{ExtensionType, Field};
 
 /// A datagram to transmit.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -392,7 +392,7 @@ impl Connection<Datagram> {
         if has_ids && self.transport.protocol().has_key_update() {
             Ok(())
         } else {
-            Err(Misuse::NotSupported(What::Extension(ExtensionType::CONNECTION_ID)).into())
+            Err(Misuse::NotSupported(Field::Extension(ExtensionType::CONNECTION_ID)).into())
         }
     }
 

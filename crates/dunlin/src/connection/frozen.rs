@@ -25,7 +25,7 @@ use crate::settings::{ConnectionIds, DatagramSettings, ProfileSettings, PskChoic
 use crate::sync::Arc;
 use crate::time::Now;
 use crate::transport::Emitter;
-use crate::wire::{CipherSuite, Reader, What, Writer};
+use crate::wire::{CipherSuite, Field, Reader, Writer};
 
 /// The number of the format. A version of this engine reads its own format only, since an association lives
 /// shortly.
@@ -67,7 +67,7 @@ impl Connection<Datagram> {
         // RFC 7627 §5.4: without extended master secret a connection exports nothing, and its secrets leave
         // it on no other way.
         let Some(exporter) = &self.progress.exporter else {
-            return Err(Misuse::NotSupported(What::FrozenAssociation).into());
+            return Err(Misuse::NotSupported(Field::FrozenAssociation).into());
         };
         let settings = self.transport.settings().ok_or(Misuse::HandshakeNotComplete)?;
         self.transport.check_settled()?;
@@ -225,7 +225,7 @@ impl Owner<'_> {
         now: Now,
         role: impl FnOnce() -> Role,
     ) -> Result<Connection<Datagram>, Error> {
-        Reader::all(bytes, What::FrozenAssociation, |r| {
+        Reader::all(bytes, Field::FrozenAssociation, |r| {
             let format = r.u8()?;
             let is_server = r.u8()? == 1;
             let is_12 = r.u8()? == 1;

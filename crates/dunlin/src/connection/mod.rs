@@ -22,7 +22,7 @@ use crate::record::stream::Stream;
 use crate::schedule;
 use crate::time::{Instant, Now};
 use crate::transport::{Incoming, Transport};
-use crate::wire::{AlertDescription, AlertLevel, HandshakeType, KeyUpdateRequest, What};
+use crate::wire::{AlertDescription, AlertLevel, Field, HandshakeType, KeyUpdateRequest};
 
 mod datagram;
 mod early;
@@ -268,7 +268,7 @@ impl<T: Transport> Connection<T> {
             }
             // RFC 7627 §5.4: without extended master secret TLS 1.2 exports nothing.
             None if self.progress.is_connected() => {
-                Err(Misuse::NotSupported(What::ExporterWithoutEms).into())
+                Err(Misuse::NotSupported(Field::ExporterWithoutEms).into())
             }
             _ => Err(Misuse::HandshakeNotComplete.into()),
         }
@@ -302,7 +302,7 @@ impl<T: Transport> Connection<T> {
             return Err(Misuse::HandshakeNotComplete.into());
         }
         if !self.transport.protocol().has_key_update() {
-            return Err(Misuse::NotSupported(What::KeyUpdateInTls12).into());
+            return Err(Misuse::NotSupported(Field::KeyUpdateInTls12).into());
         }
         if self.transport.key_update_waits() {
             return Err(Misuse::KeyUpdateWaits.into());
@@ -310,7 +310,7 @@ impl<T: Transport> Connection<T> {
         let request =
             if both { KeyUpdateRequest::UPDATE_REQUESTED } else { KeyUpdateRequest::UPDATE_NOT_REQUESTED };
         let Some(Step::Traffic(mut state)) = self.state.take() else {
-            return self.fail(Internal::Bug(What::NoUpdate).into());
+            return self.fail(Internal::Bug(Field::NoUpdate).into());
         };
         let now = self.now;
         self.step(now, |cx| {
@@ -340,10 +340,10 @@ impl<T: Transport> Connection<T> {
         match (self.progress.renegotiation, self.side) {
             // A server without an answer may ask again.
             (Renegotiation::Possible, _) | (Renegotiation::Asked(_), Side::Server) => {}
-            _ => return Err(Misuse::NotSupported(What::Renegotiation).into()),
+            _ => return Err(Misuse::NotSupported(Field::Renegotiation).into()),
         }
         let Some(Step::Renegotiable(state)) = self.state.take() else {
-            return self.fail(Internal::Bug(What::NoRenegotiation).into());
+            return self.fail(Internal::Bug(Field::NoRenegotiation).into());
         };
         self.step(now, |cx| state.renegotiate(cx))
     }
@@ -487,12 +487,12 @@ impl<T: Transport> Connection<T> {
                     self.effects.note_message(false, message.bytes());
                     self.commit.heard(true);
                     if self.is_idle_request(&message) {
-                        match self.effects.count_idle(What::HelloRequests) {
+                        match self.effects.count_idle(Field::HelloRequests) {
                             Ok(()) => continue,
                             Err(e) => return self.fail(e),
                         }
                     }
-                    let state = self.state.take().ok_or(Internal::Bug(What::NoState))?;
+                    let state = self.state.take().ok_or(Internal::Bug(Field::NoState))?;
                     self.step(now, |cx| state.message(cx, message))?;
                 }
                 Ok(Some(Incoming::Alert(level, description))) => self.alert(level, description)?,
@@ -524,7 +524,7 @@ impl<T: Transport> Connection<T> {
         match self.state.take() {
             Some(Step::Refusable(state)) => self.step(now, |cx| state.refused(cx)),
             Some(Step::Renegotiable(state)) => self.step(now, |cx| state.refused(cx)),
-            _ => self.fail(Internal::Bug(What::RefusalNotAsked).into()),
+            _ => self.fail(Internal::Bug(Field::RefusalNotAsked).into()),
         }
     }
 
@@ -540,7 +540,7 @@ impl<T: Transport> Connection<T> {
     fn alert(&mut self, level: AlertLevel, description: AlertDescription) -> Result<(), Error> {
         // RFC 8446 §6: the level may be ignored, but only these two values exist.
         if ![AlertLevel::WARNING, AlertLevel::FATAL].contains(&level) {
-            return self.fail(PeerMisbehaved::IllegalParameter(What::AlertLevel).into());
+            return self.fail(PeerMisbehaved::IllegalParameter(Field::AlertLevel).into());
         }
         let has_levels = self.progress.oldest.has_warnings();
         let is_warning = has_levels && level == AlertLevel::WARNING;

@@ -14,10 +14,10 @@ use super::{
 use crate::crypto::{CryptoError, ProviderFault};
 #[cfg(feature = "error-text")]
 use crate::wire::CertificateType;
-use crate::wire::{AlertDescription as Alert, Unit, What};
+use crate::wire::{AlertDescription as Alert, Field, Unit};
 
 /// The short form of an error: a letter for its class, the number of its row, and the numbers of its details.
-/// `P14.2.43` is [`PeerMisbehaved`] number 14 (an illegal parameter), [`What`] number 2 (an extension),
+/// `P14.2.43` is [`PeerMisbehaved`] number 14 (an illegal parameter), [`Field`] number 2 (an extension),
 /// extension 43 (supported_versions).
 #[derive(Clone, Copy)]
 pub struct Code<'a>(&'a dyn Numbered);
@@ -48,7 +48,7 @@ impl Error {
         match self {
             Self::Malformed(e) => Some(e.alert()),
             // RFC 9846 §4.2.3.
-            Self::PeerMisbehaved(PeerMisbehaved::IllegalParameter(What::LegacyVersion)) => {
+            Self::PeerMisbehaved(PeerMisbehaved::IllegalParameter(Field::LegacyVersion)) => {
                 Some(Alert::PROTOCOL_VERSION)
             }
             Self::PeerMisbehaved(e) => Some(e.alert()),
@@ -247,7 +247,7 @@ failures!(Malformed "M" UNKNOWN_FAILURE {
 
 failures!(PeerMisbehaved "P" UNKNOWN_FAILURE {
     1 Self::UnexpectedMessage { got, expected }, [got.0, expected] => UNEXPECTED_MESSAGE / UNEXPECTED_MESSAGE,
-        "it sent {} instead of {expected}" (What::Message(*got)),
+        "it sent {} instead of {expected}" (Field::Message(*got)),
     2 Self::UnexpectedRecord(what), [what] => UNEXPECTED_MESSAGE / UNEXPECTED_MESSAGE, "an unexpected record: {what}",
     3 Self::RecordOverflow => RECORD_OVERFLOW, "a record is larger than allowed",
     4 Self::BadRecordMac => BAD_RECORD_MAC / DECRYPTION_FAILED, "a record does not decrypt",
@@ -433,132 +433,132 @@ texts!(Unit "T" {
     2 Self::Entries => "entries",
 });
 
-texts!(What "W" {
-    1 What::Message(typ), [typ.0] => "{}" (Camel(typ.name())),
-    2 What::Extension(typ), [typ.0] => "{}" (typ.name().unwrap_or("unknown extension")),
-    3 What::Record(typ), [typ.0] => "{}" (typ.name().unwrap_or("unknown type")),
+texts!(Field "W" {
+    1 Field::Message(typ), [typ.0] => "{}" (Camel(typ.name())),
+    2 Field::Extension(typ), [typ.0] => "{}" (typ.name().unwrap_or("unknown extension")),
+    3 Field::Record(typ), [typ.0] => "{}" (typ.name().unwrap_or("unknown type")),
     // Structures that do not parse, and fields with values that are not allowed.
-    10 What::Session => "session",
-    11 What::Ticket => "ticket",
-    12 What::CacheEntry => "entry of the handshake cache",
-    13 What::DtlsHandshake => "DTLSHandshake",
-    14 What::Ack => "ACK",
-    15 What::Alert => "Alert",
-    16 What::AlertLevel => "alert level",
-    17 What::ChangeCipherSpec => "ChangeCipherSpec",
-    18 What::RecordNumbers => "record_numbers",
-    19 What::ExtensionList => "extensions",
-    20 What::Alpn => "ALPN",
-    21 What::CertificateList => "certificate_list",
-    119 What::VerifiableCredential => "verifiable credential",
-    120 What::Identifier => "decentralised identifier",
-    121 What::DidMethod => "method of decentralised identifiers",
-    22 What::CertificateListRawKey => "certificate_list: more than one raw public key",
-    23 What::CertificateRequestContext => "certificate_request_context",
-    24 What::LegacySessionId => "legacy_session_id",
-    25 What::LegacySessionIdEcho => "legacy_session_id_echo",
-    26 What::LegacyVersion => "legacy_version",
-    27 What::LegacyCookie => "legacy_cookie",
-    28 What::LegacyCompressionMethod => "legacy_compression_method",
-    29 What::LegacyCompressionMethods => "legacy_compression_methods",
-    30 What::CompressionMethods => "compression_methods",
-    31 What::CipherSuites => "cipher_suites",
-    32 What::CurveType => "curve_type",
-    33 What::RequestUpdate => "request_update",
-    34 What::TicketLifetime => "ticket_lifetime",
-    35 What::CachedInfoTwice => "cached_info: a type appears twice",
-    36 What::CertificateTypeX509 => "certificate type: it must be X.509",
-    37 What::CacheTicketTwice => "handshake_cache: a ticket appears twice",
-    38 What::CacheTicketNotOffered => "handshake_cache: a ticket that was not offered",
-    39 What::CacheTicketWithoutRequest => "handshake_cache: a ticket without CertificateRequest",
-    40 What::CacheUnused => "handshake cache: used in a handshake that does not allow it",
-    41 What::CacheNotOffered => "handshake cache: an answer without an offer",
-    42 What::GroupTwice => "key_share: a group appears twice",
-    43 What::KeyShareAfterRetry => "key_share after the retry",
-    44 What::BinderCount => "pre_shared_key: it needs one binder for each identity",
-    45 What::OtherHash => "pre_shared_key: its hash is not the cipher suite's",
-    46 What::PskWithoutKeyShare => "ServerHello: a PSK without the required key_share",
-    47 What::RecordSizeLimitToo => "record_size_limit: not allowed beside max_fragment_length",
-    48 What::SuiteAfterRetry => "cipher_suite: it changed after the retry",
-    49 What::ClientHelloAfterRetry => "ClientHello: it changed after the retry",
-    50 What::EarlyDataAfterRetry => "early_data after a retry",
-    51 What::SessionIdOfNoSession => "session_id: it names no session of this suite",
-    52 What::SchemeOfOtherKey => "signature scheme: it does not fit the key",
-    53 What::KeyCannotEncrypt => "certificate: its key cannot encrypt the premaster secret",
-    54 What::OtherIdentity => "identity: it changed in a renegotiation",
-    55 What::OtherServerName => "server_name: it changed in a renegotiation",
+    10 Field::Session => "session",
+    11 Field::Ticket => "ticket",
+    12 Field::CacheEntry => "entry of the handshake cache",
+    13 Field::DtlsHandshake => "DTLSHandshake",
+    14 Field::Ack => "ACK",
+    15 Field::Alert => "Alert",
+    16 Field::AlertLevel => "alert level",
+    17 Field::ChangeCipherSpec => "ChangeCipherSpec",
+    18 Field::RecordNumbers => "record_numbers",
+    19 Field::ExtensionList => "extensions",
+    20 Field::Alpn => "ALPN",
+    21 Field::CertificateList => "certificate_list",
+    119 Field::VerifiableCredential => "verifiable credential",
+    120 Field::Identifier => "decentralised identifier",
+    121 Field::DidMethod => "method of decentralised identifiers",
+    22 Field::CertificateListRawKey => "certificate_list: more than one raw public key",
+    23 Field::CertificateRequestContext => "certificate_request_context",
+    24 Field::LegacySessionId => "legacy_session_id",
+    25 Field::LegacySessionIdEcho => "legacy_session_id_echo",
+    26 Field::LegacyVersion => "legacy_version",
+    27 Field::LegacyCookie => "legacy_cookie",
+    28 Field::LegacyCompressionMethod => "legacy_compression_method",
+    29 Field::LegacyCompressionMethods => "legacy_compression_methods",
+    30 Field::CompressionMethods => "compression_methods",
+    31 Field::CipherSuites => "cipher_suites",
+    32 Field::CurveType => "curve_type",
+    33 Field::RequestUpdate => "request_update",
+    34 Field::TicketLifetime => "ticket_lifetime",
+    35 Field::CachedInfoTwice => "cached_info: a type appears twice",
+    36 Field::CertificateTypeX509 => "certificate type: it must be X.509",
+    37 Field::CacheTicketTwice => "handshake_cache: a ticket appears twice",
+    38 Field::CacheTicketNotOffered => "handshake_cache: a ticket that was not offered",
+    39 Field::CacheTicketWithoutRequest => "handshake_cache: a ticket without CertificateRequest",
+    40 Field::CacheUnused => "handshake cache: used in a handshake that does not allow it",
+    41 Field::CacheNotOffered => "handshake cache: an answer without an offer",
+    42 Field::GroupTwice => "key_share: a group appears twice",
+    43 Field::KeyShareAfterRetry => "key_share after the retry",
+    44 Field::BinderCount => "pre_shared_key: it needs one binder for each identity",
+    45 Field::OtherHash => "pre_shared_key: its hash is not the cipher suite's",
+    46 Field::PskWithoutKeyShare => "ServerHello: a PSK without the required key_share",
+    47 Field::RecordSizeLimitToo => "record_size_limit: not allowed beside max_fragment_length",
+    48 Field::SuiteAfterRetry => "cipher_suite: it changed after the retry",
+    49 Field::ClientHelloAfterRetry => "ClientHello: it changed after the retry",
+    50 Field::EarlyDataAfterRetry => "early_data after a retry",
+    51 Field::SessionIdOfNoSession => "session_id: it names no session of this suite",
+    52 Field::SchemeOfOtherKey => "signature scheme: it does not fit the key",
+    53 Field::KeyCannotEncrypt => "certificate: its key cannot encrypt the premaster secret",
+    54 Field::OtherIdentity => "identity: it changed in a renegotiation",
+    55 Field::OtherServerName => "server_name: it changed in a renegotiation",
     // Parameters that the peer chose without an offer, or that differ from the session of early data.
-    56 What::Version => "version",
-    57 What::CipherSuite => "cipher suite",
-    58 What::Group => "group",
-    59 What::SignatureScheme => "signature scheme",
-    60 What::ApplicationProtocol => "application protocol",
-    61 What::Psk => "PSK",
-    62 What::PskMode => "PSK key exchange mode",
-    63 What::ServerCertificateType => "server certificate type",
-    64 What::ClientCertificateType => "client certificate type",
-    65 What::CompressionAlgorithm => "certificate compression algorithm",
-    66 What::Sha256 => "SHA-256",
+    56 Field::Version => "version",
+    57 Field::CipherSuite => "cipher suite",
+    58 Field::Group => "group",
+    59 Field::SignatureScheme => "signature scheme",
+    60 Field::ApplicationProtocol => "application protocol",
+    61 Field::Psk => "PSK",
+    62 Field::PskMode => "PSK key exchange mode",
+    63 Field::ServerCertificateType => "server certificate type",
+    64 Field::ClientCertificateType => "client certificate type",
+    65 Field::CompressionAlgorithm => "certificate compression algorithm",
+    66 Field::Sha256 => "SHA-256",
     // Messages and records that this side expects, or that are not allowed at this point.
-    67 What::ApplicationData => "application data",
-    68 What::CertificateOrRequest => "Certificate or CertificateRequest",
-    69 What::NotTls => "not a TLS record",
-    70 What::Zeros => "a record of zeros",
-    71 What::ProtectedChangeCipherSpec => "a protected ChangeCipherSpec",
-    72 What::EarlyChangeCipherSpec => "an early ChangeCipherSpec",
-    73 What::InsideMessage => "a record in the middle of a message",
-    74 What::BeforeChangeCipherSpec => "a message before ChangeCipherSpec",
+    67 Field::ApplicationData => "application data",
+    68 Field::CertificateOrRequest => "Certificate or CertificateRequest",
+    69 Field::NotTls => "not a TLS record",
+    70 Field::Zeros => "a record of zeros",
+    71 Field::ProtectedChangeCipherSpec => "a protected ChangeCipherSpec",
+    72 Field::EarlyChangeCipherSpec => "an early ChangeCipherSpec",
+    73 Field::InsideMessage => "a record in the middle of a message",
+    74 Field::BeforeChangeCipherSpec => "a message before ChangeCipherSpec",
     // Messages and records that the peer sends too often.
-    75 What::Warnings => "warnings",
-    76 What::KeyUpdates => "KeyUpdates",
-    77 What::Tickets => "tickets",
-    78 What::HelloRequests => "HelloRequests",
-    79 What::Renegotiations => "renegotiations",
-    80 What::EmptyRecords => "empty records",
-    81 What::ChangeCipherSpecs => "ChangeCipherSpec records",
-    82 What::UndecryptableRecords => "records that do not decrypt",
+    75 Field::Warnings => "warnings",
+    76 Field::KeyUpdates => "KeyUpdates",
+    77 Field::Tickets => "tickets",
+    78 Field::HelloRequests => "HelloRequests",
+    79 Field::Renegotiations => "renegotiations",
+    80 Field::EmptyRecords => "empty records",
+    81 Field::ChangeCipherSpecs => "ChangeCipherSpec records",
+    82 Field::UndecryptableRecords => "records that do not decrypt",
     // Reasons why no credential suits the peer.
-    83 What::NoneOfType => "none has a certificate type that the server accepts",
-    84 What::NoneDecrypts => "none has a key that can decrypt",
-    85 What::NoneOfAuthority => "the peer did not name an authority of its chain",
-    86 What::NoneAtAll => "none is configured",
-    87 What::NoneAndNoPsk => "none is configured, and the client offered no PSK",
-    114 What::NoneOfUsage => "the keyUsage of its certificate forbids it",
-    118 What::NoneOfDidMethod => "the peer does not resolve its decentralised identifier",
-    115 What::NoneWithoutSha1 => "its chain has a SHA-1 signature, which the peer does not accept",
+    83 Field::NoneOfType => "none has a certificate type that the server accepts",
+    84 Field::NoneDecrypts => "none has a key that can decrypt",
+    85 Field::NoneOfAuthority => "the peer did not name an authority of its chain",
+    86 Field::NoneAtAll => "none is configured",
+    87 Field::NoneAndNoPsk => "none is configured, and the client offered no PSK",
+    114 Field::NoneOfUsage => "the keyUsage of its certificate forbids it",
+    118 Field::NoneOfDidMethod => "the peer does not resolve its decentralised identifier",
+    115 Field::NoneWithoutSha1 => "its chain has a SHA-1 signature, which the peer does not accept",
     // Calls that a connection does not support.
-    88 What::ExporterWithoutEms => "an exporter without extended master secret",
-    89 What::KeyUpdateInTls12 => "KeyUpdate in TLS 1.2",
-    90 What::Renegotiation => "renegotiation",
-    91 What::Dtls12 => "DTLS 1.2",
+    88 Field::ExporterWithoutEms => "an exporter without extended master secret",
+    89 Field::KeyUpdateInTls12 => "KeyUpdate in TLS 1.2",
+    90 Field::Renegotiation => "renegotiation",
+    91 Field::Dtls12 => "DTLS 1.2",
     // Bugs of the engine.
-    92 What::NoState => "no state",
-    93 What::NoUpdate => "keys that cannot be updated",
-    94 What::NoRenegotiation => "an impossible renegotiation",
-    95 What::FirstHandshake => "a renegotiation in the first handshake",
-    96 What::RefusalNotAsked => "a refusal without a request",
-    97 What::MessageForAnswer => "a message while an answer is awaited",
-    98 What::NoHeader => "a message without header",
-    99 What::NoRoom => "no room in a datagram",
-    100 What::ThirdKeyUpdate => "a third KeyUpdate",
-    101 What::AboveRecordLimit => "a record beyond its limit",
-    102 What::NoTls12 => "TLS 1.2 is not configured",
-    103 What::Tls12AfterRetry => "TLS 1.2 after a retry",
-    104 What::NoSession => "no session",
-    105 What::NoEarlySession => "early data without a session",
-    106 What::PskIndex => "PSK index",
-    107 What::Binder => "binder",
-    108 What::Binders => "binders",
-    109 What::CredentialIndex => "credential",
-    110 What::NoDecryption => "a key that does not decrypt",
-    111 What::NoPremaster => "a premaster secret without content",
-    112 What::NoTrust => "a client without trust settings used no PSK",
-    113 What::EmptyChain => "a verified chain is empty",
-    116 What::FrozenAssociation => "frozen association",
-    117 What::HelloVerifyRequests => "HelloVerifyRequests",
+    92 Field::NoState => "no state",
+    93 Field::NoUpdate => "keys that cannot be updated",
+    94 Field::NoRenegotiation => "an impossible renegotiation",
+    95 Field::FirstHandshake => "a renegotiation in the first handshake",
+    96 Field::RefusalNotAsked => "a refusal without a request",
+    97 Field::MessageForAnswer => "a message while an answer is awaited",
+    98 Field::NoHeader => "a message without header",
+    99 Field::NoRoom => "no room in a datagram",
+    100 Field::ThirdKeyUpdate => "a third KeyUpdate",
+    101 Field::AboveRecordLimit => "a record beyond its limit",
+    102 Field::NoTls12 => "TLS 1.2 is not configured",
+    103 Field::Tls12AfterRetry => "TLS 1.2 after a retry",
+    104 Field::NoSession => "no session",
+    105 Field::NoEarlySession => "early data without a session",
+    106 Field::PskIndex => "PSK index",
+    107 Field::Binder => "binder",
+    108 Field::Binders => "binders",
+    109 Field::CredentialIndex => "credential",
+    110 Field::NoDecryption => "a key that does not decrypt",
+    111 Field::NoPremaster => "a premaster secret without content",
+    112 Field::NoTrust => "a client without trust settings used no PSK",
+    113 Field::EmptyChain => "a verified chain is empty",
+    116 Field::FrozenAssociation => "frozen association",
+    117 Field::HelloVerifyRequests => "HelloVerifyRequests",
 });
 
-impl fmt::Debug for What {
+impl fmt::Debug for Field {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
     }
@@ -665,7 +665,7 @@ mod tests {
         (ProviderFault::LETTER, ProviderFault::ROWS),
         (CryptoError::LETTER, CryptoError::ROWS),
         (Unit::LETTER, Unit::ROWS),
-        (What::LETTER, What::ROWS),
+        (Field::LETTER, Field::ROWS),
     ];
 
     #[test]
@@ -677,23 +677,23 @@ mod tests {
             assert_eq!(numbers.len(), rows.len(), "two rows of {letter} share a number");
             assert!(rows.iter().all(|r| !r.1.is_empty()), "a row of {letter} has no text");
         }
-        let texts: BTreeSet<_> = What::ROWS.iter().skip(3).map(|r| r.1).collect();
-        assert_eq!(texts.len() + 3, What::ROWS.len(), "two codes share a text");
+        let texts: BTreeSet<_> = Field::ROWS.iter().skip(3).map(|r| r.1).collect();
+        assert_eq!(texts.len() + 3, Field::ROWS.len(), "two codes share a text");
     }
 
     #[test]
     fn errors_carry_codes_and_no_text() {
         fn is_code<T: Copy + Eq>() {}
-        is_code::<What>();
+        is_code::<Field>();
         // These sizes have no room for a pointer to a text.
-        assert!(size_of::<What>() <= 4 && size_of::<Internal>() <= 6);
+        assert!(size_of::<Field>() <= 4 && size_of::<Internal>() <= 6);
     }
 
     #[test]
     fn codes_are_numbers_and_texts_are_words() {
-        let version = What::Extension(ExtensionType::SUPPORTED_VERSIONS);
-        let hello = What::Message(HandshakeType::SERVER_HELLO);
-        let expected = What::Message(HandshakeType::END_OF_EARLY_DATA);
+        let version = Field::Extension(ExtensionType::SUPPORTED_VERSIONS);
+        let hello = Field::Message(HandshakeType::SERVER_HELLO);
+        let expected = Field::Message(HandshakeType::END_OF_EARLY_DATA);
         let got = HandshakeType::FINISHED;
         let cases: [(Error, &str, &str); 6] = [
             (
@@ -712,11 +712,11 @@ mod tests {
                 "the peer sent more than the limit of this side: ServerHello has more than 9 bytes",
             ),
             (
-                PeerMisbehaved::UnexpectedRecord(What::Record(ContentType(99))).into(),
+                PeerMisbehaved::UnexpectedRecord(Field::Record(ContentType(99))).into(),
                 "P2.3.99",
                 "the peer broke the protocol: an unexpected record: unknown type",
             ),
-            (Internal::Bug(What::Session).into(), "B4.10", "internal error: session"),
+            (Internal::Bug(Field::Session).into(), "B4.10", "internal error: session"),
             (
                 Error::AlertReceived(crate::wire::AlertDescription::CLOSE_NOTIFY),
                 "E1.0",

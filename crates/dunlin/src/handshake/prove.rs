@@ -14,7 +14,7 @@ use crate::message::{self, Staples};
 use crate::protocol::Side;
 use crate::schedule::Transcript;
 use crate::settings::ProfileSettings;
-use crate::wire::{CertificateCompressionAlgorithm, HandshakeType, What};
+use crate::wire::{CertificateCompressionAlgorithm, Field, HandshakeType};
 
 /// The continuation after this side has sent its proof.
 pub(crate) type Then = Box<dyn FnOnce(&mut Cx<'_>, Transcript) -> Result<Step, Error> + Send + Sync>;
@@ -46,7 +46,7 @@ pub(crate) fn prove(
     then: Then,
 ) -> Result<Step, Error> {
     let index = choice.index;
-    let credential = profile.credentials.get(index).ok_or(Internal::Bug(What::CredentialIndex))?;
+    let credential = profile.credentials.get(index).ok_or(Internal::Bug(Field::CredentialIndex))?;
     if choice.by_messages
         && let Some(present) = reads.present
     {
@@ -118,7 +118,7 @@ pub(super) fn sign(
     then: Signed,
 ) -> Result<Step, Error> {
     cx.draft.own_signature = Some(scheme);
-    let credential = profile.credentials.get(index).ok_or(Internal::Bug(What::CredentialIndex))?;
+    let credential = profile.credentials.get(index).ok_or(Internal::Bug(Field::CredentialIndex))?;
     let known = match credential.key() {
         PrivateKey::Here(key) => {
             Ok(Answer::Signature(key.sign(scheme, &content, &*profile.provider.random)?))

@@ -6,7 +6,7 @@ use super::{ContentType, ExtensionType, HandshakeType};
 /// ([`crate::error::Code`]).
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-pub enum What {
+pub enum Field {
     /// A handshake message.
     Message(HandshakeType),
     /// An extension.

@@ -3,7 +3,6 @@
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Instant;
 
 use dunlin::places::HandshakeLimit;
 use dunlin::wire::AlertDescription;
@@ -11,7 +10,8 @@ use dunlin_command::counted::Counted;
 use dunlin_command::error::Explanation;
 use dunlin_command::events::Event;
 use dunlin_tokio::places::{HandshakePlace, accept};
-use dunlin_tokio::{HandshakeError, TlsAcceptor};
+use dunlin_tokio::throttle::Line;
+use dunlin_tokio::{HandshakeError, TlsAcceptor, now};
 use tokio::net::{TcpListener, TcpStream};
 
 use super::slots::{Limit, Slots};
@@ -43,7 +43,7 @@ impl Server {
 
     /// Logs that a connection was not accepted, for example for lack of open files, at most once a minute.
     fn not_accepted(&self, error: &io::Error) {
-        if let Some(left_out) = self.refusals.note(Limit::OpenFiles, Instant::now()) {
+        if let Some(Line { left_out }) = self.refusals.limit("", Limit::OpenFiles.name(), now()) {
             let Explanation { why, advice, .. } = Limit::OpenFiles.explain(left_out);
             let why = format!("{why}: {error}; {advice}");
             self.log.say(Level::Error, || why.clone(), || Event::NotAccepted { why: why.clone() });

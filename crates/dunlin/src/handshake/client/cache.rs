@@ -25,7 +25,7 @@ use crate::handshake::setup::ClientConfig;
 use crate::message::{HEADER_LEN, Message};
 use crate::schedule::TICKET_LABEL;
 use crate::settings::ProfileSettings;
-use crate::wire::{CertificateType, HandshakeType, What};
+use crate::wire::{CertificateType, Field, HandshakeType};
 
 /// The cache entry of a server.
 struct Entry {
@@ -213,7 +213,7 @@ impl Offered for CacheOffer {
             self.spend(self.shown);
             // docs/handshake-cache.md §5, rule 7: the server must not use the cache in this handshake. A
             // server that does not answer handshake_cache may still support RFC 7924.
-            return if is_used { illegal(What::CacheUnused) } else { Ok(None) };
+            return if is_used { illegal(Field::CacheUnused) } else { Ok(None) };
         }
         let is_confirmed = |typ| confirmed.contains(&typ);
         let (certificate, request, others) = if self.mode.has_cached_info() {
@@ -225,13 +225,13 @@ impl Offered for CacheOffer {
         };
         let offered_request = self.request.is_some() && usage == Use::Tls12;
         if others || certificate && self.server.is_none() || request && !offered_request {
-            return illegal(What::CacheNotOffered);
+            return illegal(Field::CacheNotOffered);
         }
         let used = match ticket {
             None => None,
             Some(index) => match self.tickets().0.get(usize::from(index)) {
                 Some(used) => Some(*used),
-                None => return illegal(What::CacheTicketNotOffered),
+                None => return illegal(Field::CacheTicketNotOffered),
             },
         };
         let server = if certificate { self.server.clone() } else { None };

@@ -7,7 +7,7 @@ use crate::error::{Error, PeerMisbehaved};
 use crate::extension::connection_id::ConnectionId;
 use crate::extension::{Extensions, ExtensionsWriter};
 use crate::handshake::Cx;
-use crate::wire::{ExtensionType, What};
+use crate::wire::{ExtensionType, Field};
 
 pub(super) fn offer(_: &Cx<'_>, offer: &Offer, hello: &mut HelloDraft) {
     hello.extensions.put_some(offer.terms.connection_id.clone().map(ConnectionId).as_ref());
@@ -59,7 +59,7 @@ fn use_ids(
 ) -> Result<(), Error> {
     if peers.len() > cx.emitter.longest_peer_id() {
         let typ = ExtensionType::CONNECTION_ID;
-        return Err(PeerMisbehaved::IllegalParameter(What::Extension(typ)).into());
+        return Err(PeerMisbehaved::IllegalParameter(Field::Extension(typ)).into());
     }
     cx.emitter.use_connection_ids(issuer, own, peers);
     Ok(())

@@ -7,7 +7,7 @@ use crate::extension::ExtensionsWriter;
 use crate::extension::max_fragment_length::MaxFragmentLength;
 use crate::extension::record_size_limit::RecordSizeLimit;
 use crate::handshake::Cx;
-use crate::wire::{ExtensionType, MAX_PLAINTEXT, What};
+use crate::wire::{ExtensionType, Field, MAX_PLAINTEXT};
 
 pub(super) fn offer(_: &Cx<'_>, offer: &Offer, hello: &mut HelloDraft) {
     let profile = &offer.terms.config.profile;
@@ -30,12 +30,12 @@ pub(super) fn accept(cx: &mut Cx<'_>, terms: &mut Terms, answers: &Answers<'_>) 
         }
         (None, Some(_)) => {
             return Err(
-                PeerMisbehaved::NotOffered(What::Extension(ExtensionType::MAX_FRAGMENT_LENGTH)).into()
+                PeerMisbehaved::NotOffered(Field::Extension(ExtensionType::MAX_FRAGMENT_LENGTH)).into()
             );
         }
         // RFC 8449 §5: the server must not answer both extensions.
         (Some(_), Some(_)) => {
-            return Err(PeerMisbehaved::IllegalParameter(What::RecordSizeLimitToo).into());
+            return Err(PeerMisbehaved::IllegalParameter(Field::RecordSizeLimitToo).into());
         }
     };
     cx.emitter.limit_sent_records(sent);

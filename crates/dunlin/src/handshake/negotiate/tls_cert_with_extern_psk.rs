@@ -9,7 +9,7 @@ use crate::extension::{Extensions, ExtensionsWriter};
 use crate::handshake::Cx;
 use crate::handshake::setup::ServerConfig;
 use crate::message::ClientHello;
-use crate::wire::{ExtensionType, PskKeyExchangeMode, SignatureScheme, What};
+use crate::wire::{ExtensionType, Field, PskKeyExchangeMode, SignatureScheme};
 
 /// The second ClientHello omits the extension if no PSK has the hash of the suite. RFC 8773 §4: a resumption
 /// PSK "MUST NOT" stand beside it.
@@ -71,12 +71,12 @@ pub(crate) fn accepts(config: &ServerConfig, hello: &ClientHello) -> Result<bool
     }
     // RFC 8773 §4: it "MUST NOT be sent alongside the early_data extension".
     if extensions.has(ExtensionType::EARLY_DATA) {
-        let early_data = What::Extension(ExtensionType::EARLY_DATA);
+        let early_data = Field::Extension(ExtensionType::EARLY_DATA);
         return Err(PeerMisbehaved::IllegalParameter(early_data).into());
     }
     // RFC 8773 §5.1: the client "MUST include psk_dhe_ke mode".
     if !psk::modes(hello)?.contains(&PskKeyExchangeMode::PSK_DHE_KE) {
-        return Err(PeerMisbehaved::IllegalParameter(What::PskMode).into());
+        return Err(PeerMisbehaved::IllegalParameter(Field::PskMode).into());
     }
     // Without a suitable certificate or group, the server ignores the extension, and may use a PSK alone.
     let has_certificate =

@@ -18,7 +18,7 @@ use crate::schedule::Transcript;
 use crate::schedule::tls13::EarlySecret;
 use crate::time::Now;
 use crate::transport::Epoch;
-use crate::wire::{HandshakeType, What};
+use crate::wire::{Field, HandshakeType};
 
 /// The window in which a first flight counts as fresh, in milliseconds.
 const WINDOW_MS: u64 = EARLY_DATA_WINDOW.as_millis() as u64;
@@ -101,7 +101,7 @@ pub(super) fn ticket_age_skew(
     hello: &ClientHello,
 ) -> Result<i64, Error> {
     let offer = hello.extensions().require::<pre_shared_key::Offer>()?;
-    let identity = offer.identities.get(index).ok_or(Internal::Bug(What::PskIndex))?;
+    let identity = offer.identities.get(index).ok_or(Internal::Bug(Field::PskIndex))?;
     Ok(skew(cx, identity, session))
 }
 
@@ -142,7 +142,7 @@ pub(super) fn open(
     psk: Option<&FoundPsk>,
 ) -> Result<(), Error> {
     let (Some(secret), Some(FoundPsk { secret: PskSecret::Session(session), .. })) = (secret, psk) else {
-        return Err(Internal::Bug(What::NoEarlySession).into());
+        return Err(Internal::Bug(Field::NoEarlySession).into());
     };
     let hash = transcript.current();
     let traffic = secret.client_traffic(hash.as_ref());
@@ -181,7 +181,7 @@ impl ExpectMessage for ExpectEndOfEarlyData {
         let Self { mut transcript, then } = *self;
         // RFC 8446 §4.5: EndOfEarlyData is empty, and the last message under the early keys.
         if !message.expect(HandshakeType::END_OF_EARLY_DATA)?.is_empty() {
-            return Err(Malformed::TrailingBytes(What::Message(HandshakeType::END_OF_EARLY_DATA)).into());
+            return Err(Malformed::TrailingBytes(Field::Message(HandshakeType::END_OF_EARLY_DATA)).into());
         }
         transcript.add(message.bytes());
         then(cx, transcript)

@@ -17,7 +17,7 @@ use crate::handshake::tls12::{Completed, Traffic};
 use crate::handshake::{Cx, ExpectMessage, Step};
 use crate::message::{ClientHello, Message, hello_request};
 use crate::settings::{ClientAuth, ProfileSettings};
-use crate::wire::{HandshakeType, What};
+use crate::wire::{Field, HandshakeType};
 
 /// The name of HTTP/2 in ALPN.
 const HTTP2: &[u8] = b"h2";
@@ -146,7 +146,7 @@ impl ExpectMessage for Requested {
         cx.draft.profile.clone_from(&target.config.profile.name);
         cx.effects.key_log.clone_from(&target.config.profile.key_log);
         let hello = ClientHello::read(message, cx.protocol())?;
-        let tls12 = target.config.parts.tls12.ok_or(Internal::Bug(What::NoTls12))?;
+        let tls12 = target.config.parts.tls12.ok_or(Internal::Bug(Field::NoTls12))?;
         (tls12.server)(cx, target.config, hello, Some(traffic.last))
     }
 }

@@ -27,7 +27,7 @@ use crate::schedule::Transcript;
 use crate::schedule::binder::PskKind;
 use crate::settings::PskSource;
 use crate::time::Now;
-use crate::wire::{ExtensionType, HandshakeType, PskKeyExchangeMode, What};
+use crate::wire::{ExtensionType, Field, HandshakeType, PskKeyExchangeMode};
 
 /// The most identities of one ClientHello that the server looks up. A client needs one or two tickets and a
 /// key, and each look-up is work for a client that is not authenticated.
@@ -113,7 +113,7 @@ fn check(hello: &ClientHello) -> Result<(), Error> {
     // other values than 0x0303, but BoringSSL still accepts them, and so does this server. RFC 8446 §4.1.2:
     // the only compression method is null.
     if hello.compression_methods() != [0] {
-        return Err(PeerMisbehaved::IllegalParameter(What::LegacyCompressionMethods).into());
+        return Err(PeerMisbehaved::IllegalParameter(Field::LegacyCompressionMethods).into());
     }
     negotiate::check(hello)
 }
@@ -153,7 +153,7 @@ fn with_config(cx: &mut Cx<'_>, arrival: Arrival) -> Result<Step, Error> {
     }
     // RFC 9147 §5.3: legacy_cookie is empty in DTLS 1.3.
     if !hello.legacy_cookie().is_empty() {
-        return Err(PeerMisbehaved::IllegalParameter(What::LegacyCookie).into());
+        return Err(PeerMisbehaved::IllegalParameter(Field::LegacyCookie).into());
     }
     let retry = cookie::check(cx, &config, &hello, sent.map(|sent| (sent.retry, sent.cookie)))?;
     if retry.is_some() && hello.extensions().has(ExtensionType::COOKIE) {
@@ -164,7 +164,7 @@ fn with_config(cx: &mut Cx<'_>, arrival: Arrival) -> Result<Step, Error> {
         cx.draft.retried = true;
         // RFC 8446 §4.1.2: the second ClientHello offers no early data.
         if early_data::is_offered(&hello) {
-            return Err(PeerMisbehaved::IllegalParameter(What::EarlyDataAfterRetry).into());
+            return Err(PeerMisbehaved::IllegalParameter(Field::EarlyDataAfterRetry).into());
         }
     }
     let mode = psk::mode(&config, &hello)?;
@@ -399,7 +399,7 @@ fn choose(cx: &mut Cx<'_>, search: Search, psk: Result<FoundPsk, PeerIncompatibl
     let suite = suite_after(&config, &hello, retry.as_ref(), hash);
     let suite = suite.ok_or(PeerIncompatible::CipherSuite)?;
     if retry.as_ref().is_some_and(|r| r.cipher_suite != suite.id) {
-        return Err(PeerMisbehaved::IllegalParameter(What::ClientHelloAfterRetry).into());
+        return Err(PeerMisbehaved::IllegalParameter(Field::ClientHelloAfterRetry).into());
     }
     let mode = match psk {
         Some(_) => psk::mode(&config, &hello)?,
@@ -414,7 +414,7 @@ fn choose(cx: &mut Cx<'_>, search: Search, psk: Result<FoundPsk, PeerIncompatibl
             return Err(missing.into());
         }
         // RFC 8446 §4.1.1: the two sides have no common parameters.
-        return Err(PeerIncompatible::NoCredential(What::NoneAndNoPsk).into());
+        return Err(PeerIncompatible::NoCredential(Field::NoneAndNoPsk).into());
     }
     let share = match mode {
         Some(PskKeyExchangeMode::PSK_KE) => None,

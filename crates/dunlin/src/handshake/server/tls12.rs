@@ -43,7 +43,7 @@ use crate::schedule::Tls12Transcript;
 use crate::schedule::tls12::{MasterSecret, Randoms, VerifyData};
 use crate::settings::ClientAuth;
 use crate::transport::Epoch;
-use crate::wire::{CertificateType, CipherSuite, ExtensionType, HandshakeType, ProtocolVersion, What};
+use crate::wire::{CertificateType, CipherSuite, ExtensionType, Field, HandshakeType, ProtocolVersion};
 
 /// The downgrade sentinel at the end of the server's random: this server supports TLS 1.3 (RFC 8446 §4.1.3).
 const DOWNGRADE: &[u8; 8] = b"DOWNGRD\x01";
@@ -362,7 +362,7 @@ fn send_certificate(
 fn check(config: &ServerConfig, hello: &ClientHello, previous: Option<&Previous>) -> Result<(), Error> {
     // RFC 5246 §7.4.1.2: the client must offer the null compression method.
     if !hello.compression_methods().contains(&0) {
-        return Err(PeerMisbehaved::IllegalParameter(What::CompressionMethods).into());
+        return Err(PeerMisbehaved::IllegalParameter(Field::CompressionMethods).into());
     }
     // RFC 7507 §3: a fallback although both sides support TLS 1.3 indicates an attack.
     if hello.cipher_suites.contains(&CipherSuite::TLS_FALLBACK_SCSV) && config.profile.has_tls13() {

@@ -23,7 +23,7 @@ use crate::extension::association_port::Answer;
 use crate::flight::timers::Timer;
 use crate::settings::{NoPort, PortScheme};
 use crate::time::Instant;
-use crate::wire::{ContentType, ExtensionType, Reader, What, Writer};
+use crate::wire::{ContentType, ExtensionType, Field, Reader, Writer};
 
 /// The meaning of a record about the port. An attacker can forward an announcement to the client from the
 /// port, so an answer differs from it.
@@ -403,10 +403,10 @@ impl Datagram {
         // Only a peer that has agreed to another port sends such records.
         if !self.ports.takes_records() {
             let typ = ContentType::ASSOCIATION_PORT;
-            return Err(PeerMisbehaved::UnexpectedRecord(What::Record(typ)).into());
+            return Err(PeerMisbehaved::UnexpectedRecord(Field::Record(typ)).into());
         }
         let (about, port) = read(content)?;
-        let wrong = PeerMisbehaved::IllegalParameter(What::Extension(ExtensionType::ASSOCIATION_PORT));
+        let wrong = PeerMisbehaved::IllegalParameter(Field::Extension(ExtensionType::ASSOCIATION_PORT));
         if is_newest && about == About::Arrival && self.association_port().is_some_and(|(_, own)| own == port)
         {
             self.arrive(path)?;
@@ -498,7 +498,7 @@ fn written(about: About, port: u16) -> [u8; Answer::LEN] {
 
 /// Reads the content of a record about a port.
 fn read(content: &[u8]) -> Result<(About, u16), Error> {
-    let what = What::Extension(ExtensionType::ASSOCIATION_PORT);
+    let what = Field::Extension(ExtensionType::ASSOCIATION_PORT);
     Reader::all(content, what, |r| match (r.u8()?, r.u16()?) {
         (2, port @ 1..) => Ok((About::Announcement, port)),
         (3, port @ 1..) => Ok((About::Arrival, port)),

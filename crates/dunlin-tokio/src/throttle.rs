@@ -18,7 +18,7 @@ const LIMIT_PERIOD: Duration = Duration::from_secs(60);
 
 /// The lines that listeners have written, by the names of listeners and kinds.
 #[derive(Debug, Default)]
-pub(crate) struct Throttle(Mutex<HashMap<(String, &'static str), Lines>>);
+pub struct Throttle(Mutex<HashMap<(String, &'static str), Lines>>);
 
 /// The lines of one kind.
 #[derive(Debug)]
@@ -31,24 +31,25 @@ struct Lines {
 
 /// A line that may be written.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Line {
+pub struct Line {
     /// How many lines of its kind were left out before it, if any.
-    pub(crate) left_out: Option<u64>,
+    pub left_out: Option<u64>,
 }
 
 impl Throttle {
-    /// Counts a line of this kind. Returns `None` if it is one too many.
-    pub(crate) fn line(&self, listener: &str, kind: &'static str, now: Now) -> Option<Line> {
+    /// Counts a line of this kind. Returns `None` if it is one too many: fifty in ten seconds are enough.
+    pub fn line(&self, listener: &str, kind: &'static str, now: Now) -> Option<Line> {
         self.one_of(listener, kind, now, (MAX_LINES, PERIOD))
     }
 
-    /// Counts a line about a limit of this name, which a client has reached.
-    pub(crate) fn limit(&self, listener: &str, limit: &'static str, now: Now) -> Option<Line> {
+    /// Counts a line about a limit of this name, which a client has reached. Returns `None` if the minute has
+    /// one.
+    pub fn limit(&self, listener: &str, limit: &'static str, now: Now) -> Option<Line> {
         self.one_of(listener, limit, now, (1, LIMIT_PERIOD))
     }
 
     /// Counts the line of a connection. Anyone can make connections without an identity.
-    pub(crate) fn connection(&self, listener: &str, has_identity: bool, now: Now) -> Option<Line> {
+    pub fn connection(&self, listener: &str, has_identity: bool, now: Now) -> Option<Line> {
         if has_identity { Some(Line { left_out: None }) } else { self.line(listener, "anonymous", now) }
     }
 
