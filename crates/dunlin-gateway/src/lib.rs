@@ -31,13 +31,8 @@
 //! 0    config document                | TOML files, read key by key, with all faults
 //! 0    policy                         | which profile a client gets, and why
 //! 0    identity proxy_protocol        | how backends learn who the client is
-<<<<<<< HEAD
 //! 0    target                         | targets of HTTP requests
-//! 0    life sockets throttle          | phases and tasks; a service manager's sockets; lines of the log
-=======
-//! 0    https target                   | HTTPS for registries, did:web and ACME; targets of HTTP requests
 //! 0    life sockets                   | phases and tasks; a service manager's sockets
->>>>>>> decide
 //! 0    clock dashboard                | the clocks; a page that shows metrics and status
 //! ```
 //! <!-- end of layers -->
