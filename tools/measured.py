@@ -111,6 +111,11 @@ class Page:
         for words in all_words:
             self.says(words)
 
+    def readme_says(self, words):
+        """README.md has this cell of its table, or these words."""
+        if " ".join(words.split()) not in " ".join((ROOT / "README.md").read_text().split()):
+            self.problems.append(f"README.md does not say: {words}")
+
     def prose(self):
         text = re.sub(r"<!-- table .*?<!-- end of table -->|```.*?```", "\n¶\n", self.text, flags=re.S)
         lines = [line for line in text.splitlines() if not line.startswith(("|", "#"))]

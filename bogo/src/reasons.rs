@@ -4,7 +4,7 @@ use dunlin::Error;
 use dunlin::early::{EarlyDataOutcome, NoEarlyData};
 use dunlin::error::{AuthenticationFailure, Internal, Malformed, Misuse, PeerIncompatible, PeerMisbehaved};
 use dunlin::wire::{
-    AlertDescription, ContentType, ExtensionType, HandshakeType, ProtocolVersion, Unit, What,
+    AlertDescription, ContentType, ExtensionType, Field, HandshakeType, ProtocolVersion, Unit,
 };
 
 /// BoringSSL's name of an error. If BoringSSL has several names for it, they are separated by colons.
@@ -29,11 +29,11 @@ pub(crate) fn name(error: &Error) -> &'static str {
 fn malformed(e: &Malformed) -> &'static str {
     match e {
         Malformed::AboveLimit { unit: Unit::Bytes, .. } => "EXCESSIVE_MESSAGE_SIZE",
-        Malformed::Length(What::Alert) => "BAD_ALERT",
-        Malformed::Value(What::DtlsHandshake) => "FRAGMENT_MISMATCH",
-        Malformed::Truncated(What::DtlsHandshake) => "BAD_HANDSHAKE_RECORD",
-        Malformed::Length(What::CertificateList) => "PEER_DID_NOT_RETURN_A_CERTIFICATE:DECODE_ERROR",
-        Malformed::TrailingBytes(What::Message(HandshakeType::HELLO_REQUEST)) => "BAD_HELLO_REQUEST",
+        Malformed::Length(Field::Alert) => "BAD_ALERT",
+        Malformed::Value(Field::DtlsHandshake) => "FRAGMENT_MISMATCH",
+        Malformed::Truncated(Field::DtlsHandshake) => "BAD_HANDSHAKE_RECORD",
+        Malformed::Length(Field::CertificateList) => "PEER_DID_NOT_RETURN_A_CERTIFICATE:DECODE_ERROR",
+        Malformed::TrailingBytes(Field::Message(HandshakeType::HELLO_REQUEST)) => "BAD_HELLO_REQUEST",
         _ => "DECODE_ERROR",
     }
 }
@@ -41,22 +41,22 @@ fn malformed(e: &Malformed) -> &'static str {
 fn misbehaved(e: &PeerMisbehaved) -> &'static str {
     use PeerMisbehaved as P;
     match e {
-        P::UnexpectedMessage { expected: What::ApplicationData, .. } => {
+        P::UnexpectedMessage { expected: Field::ApplicationData, .. } => {
             "UNEXPECTED_MESSAGE:BAD_HELLO_REQUEST:EXCESS_HANDSHAKE_DATA:UNEXPECTED_RECORD"
         }
         P::UnexpectedMessage { .. } => "UNEXPECTED_MESSAGE",
-        P::UnexpectedRecord(What::NotTls) => "WRONG_VERSION_NUMBER",
-        P::UnexpectedRecord(What::Zeros) => "DECRYPTION_FAILED_OR_BAD_RECORD_MAC",
-        P::UnexpectedRecord(What::Record(ContentType::CHANGE_CIPHER_SPEC)) => {
+        P::UnexpectedRecord(Field::NotTls) => "WRONG_VERSION_NUMBER",
+        P::UnexpectedRecord(Field::Zeros) => "DECRYPTION_FAILED_OR_BAD_RECORD_MAC",
+        P::UnexpectedRecord(Field::Record(ContentType::CHANGE_CIPHER_SPEC)) => {
             "UNEXPECTED_RECORD:BAD_CHANGE_CIPHER_SPEC"
         }
-        P::UnexpectedRecord(What::InsideMessage) => "UNEXPECTED_RECORD:EXCESS_HANDSHAKE_DATA",
+        P::UnexpectedRecord(Field::InsideMessage) => "UNEXPECTED_RECORD:EXCESS_HANDSHAKE_DATA",
         P::UnexpectedRecord(_) | P::EmptyRecord => "UNEXPECTED_RECORD",
         P::RecordOverflow => "ENCRYPTED_LENGTH_TOO_LONG",
         P::BadRecordMac => "DECRYPTION_FAILED_OR_BAD_RECORD_MAC",
-        P::Flood(What::KeyUpdates) => "TOO_MANY_KEY_UPDATES",
-        P::Flood(What::EmptyRecords | What::ChangeCipherSpecs) => "TOO_MANY_EMPTY_FRAGMENTS",
-        P::Flood(What::Warnings) => "TOO_MANY_WARNING_ALERTS",
+        P::Flood(Field::KeyUpdates) => "TOO_MANY_KEY_UPDATES",
+        P::Flood(Field::EmptyRecords | Field::ChangeCipherSpecs) => "TOO_MANY_EMPTY_FRAGMENTS",
+        P::Flood(Field::Warnings) => "TOO_MANY_WARNING_ALERTS",
         P::Flood(_) => "TOO_MANY",
         P::NotAlignedAtKeyChange => "EXCESS_HANDSHAKE_DATA:UNEXPECTED_RECORD",
         P::ExcessHandshakeData => "EXCESS_HANDSHAKE_DATA",
@@ -67,17 +67,19 @@ fn misbehaved(e: &PeerMisbehaved) -> &'static str {
         P::Downgrade => "TLS13_DOWNGRADE",
         P::PointlessRetry => "WRONG_CURVE",
         P::SecondRetry => "UNEXPECTED_MESSAGE",
-        P::NotOffered(What::Group) => "WRONG_CURVE",
-        P::NotOffered(What::CipherSuite) => {
+        P::NotOffered(Field::Group) => "WRONG_CURVE",
+        P::NotOffered(Field::CipherSuite) => {
             "WRONG_CIPHER_RETURNED:OLD_SESSION_VERSION_NOT_RETURNED:OLD_SESSION_CIPHER_NOT_RETURNED"
         }
-        P::NotOffered(What::Version) => "UNSUPPORTED_PROTOCOL",
+        P::NotOffered(Field::Version) => "UNSUPPORTED_PROTOCOL",
         // In TLS 1.2 this error also covers a certificate of the wrong kind for the suite.
-        P::NotOffered(What::SignatureScheme) => "WRONG_SIGNATURE_TYPE:WRONG_CERTIFICATE_TYPE",
-        P::NotOffered(What::ApplicationProtocol) => "INVALID_ALPN_PROTOCOL",
-        P::NotOffered(What::Psk) => "PSK_IDENTITY_NOT_FOUND",
-        P::NotOffered(What::ClientCertificateType | What::ServerCertificateType) => "UNSUPPORTED_CERTIFICATE",
-        P::NotOffered(What::CompressionAlgorithm) => "UNKNOWN_CERT_COMPRESSION_ALG",
+        P::NotOffered(Field::SignatureScheme) => "WRONG_SIGNATURE_TYPE:WRONG_CERTIFICATE_TYPE",
+        P::NotOffered(Field::ApplicationProtocol) => "INVALID_ALPN_PROTOCOL",
+        P::NotOffered(Field::Psk) => "PSK_IDENTITY_NOT_FOUND",
+        P::NotOffered(Field::ClientCertificateType | Field::ServerCertificateType) => {
+            "UNSUPPORTED_CERTIFICATE"
+        }
+        P::NotOffered(Field::CompressionAlgorithm) => "UNKNOWN_CERT_COMPRESSION_ALG",
         P::NotOffered(_) => "UNEXPECTED_EXTENSION",
         P::IllegalParameter(what) => illegal(*what),
         P::BadFinished | P::BadBinder => "DIGEST_CHECK_FAILED",
@@ -86,30 +88,30 @@ fn misbehaved(e: &PeerMisbehaved) -> &'static str {
         P::BadCompression => "CERT_DECOMPRESSION_FAILED",
         P::TooMuchSkippedEarlyData => "TOO_MUCH_SKIPPED_EARLY_DATA",
         P::TooMuchEarlyData => "TOO_MUCH_READ_EARLY_DATA",
-        P::EarlyDataMismatch(What::CipherSuite) => "CIPHER_MISMATCH_ON_EARLY_DATA",
-        P::EarlyDataMismatch(What::ApplicationProtocol) => "ALPN_MISMATCH_ON_EARLY_DATA",
+        P::EarlyDataMismatch(Field::CipherSuite) => "CIPHER_MISMATCH_ON_EARLY_DATA",
+        P::EarlyDataMismatch(Field::ApplicationProtocol) => "ALPN_MISMATCH_ON_EARLY_DATA",
         P::EarlyDataMismatch(_) => "UNEXPECTED_EXTENSION",
         _ => "DECODE_ERROR",
     }
 }
 
-fn illegal(what: What) -> &'static str {
+fn illegal(what: Field) -> &'static str {
     match what {
-        What::BinderCount => "PSK_IDENTITY_BINDER_COUNT_MISMATCH",
-        What::OtherHash => "OLD_SESSION_PRF_HASH_MISMATCH",
-        What::PskWithoutKeyShare => "MISSING_KEY_SHARE",
-        What::GroupTwice => "DUPLICATE_KEY_SHARE",
-        What::KeyShareAfterRetry => "WRONG_CURVE",
-        What::SuiteAfterRetry => "WRONG_CIPHER_RETURNED",
-        What::LegacyCompressionMethods | What::CompressionMethods => "INVALID_COMPRESSION_LIST",
-        What::KeyCannotEncrypt => "WRONG_SIGNATURE_TYPE",
-        What::AlertLevel => "UNKNOWN_ALERT_TYPE",
-        What::LegacyCompressionMethod => "UNSUPPORTED_COMPRESSION_ALGORITHM:DECODE_ERROR",
-        What::SessionIdOfNoSession => "SERVER_ECHOED_INVALID_SESSION_ID",
-        What::OtherIdentity => "SERVER_CERT_CHANGED",
-        What::LegacyCookie => "INVALID_MESSAGE:DECODE_ERROR",
-        What::LegacyVersion => "UNSUPPORTED_PROTOCOL:DECODE_ERROR",
-        What::SchemeOfOtherKey => "WRONG_SIGNATURE_TYPE",
+        Field::BinderCount => "PSK_IDENTITY_BINDER_COUNT_MISMATCH",
+        Field::OtherHash => "OLD_SESSION_PRF_HASH_MISMATCH",
+        Field::PskWithoutKeyShare => "MISSING_KEY_SHARE",
+        Field::GroupTwice => "DUPLICATE_KEY_SHARE",
+        Field::KeyShareAfterRetry => "WRONG_CURVE",
+        Field::SuiteAfterRetry => "WRONG_CIPHER_RETURNED",
+        Field::LegacyCompressionMethods | Field::CompressionMethods => "INVALID_COMPRESSION_LIST",
+        Field::KeyCannotEncrypt => "WRONG_SIGNATURE_TYPE",
+        Field::AlertLevel => "UNKNOWN_ALERT_TYPE",
+        Field::LegacyCompressionMethod => "UNSUPPORTED_COMPRESSION_ALGORITHM:DECODE_ERROR",
+        Field::SessionIdOfNoSession => "SERVER_ECHOED_INVALID_SESSION_ID",
+        Field::OtherIdentity => "SERVER_CERT_CHANGED",
+        Field::LegacyCookie => "INVALID_MESSAGE:DECODE_ERROR",
+        Field::LegacyVersion => "UNSUPPORTED_PROTOCOL:DECODE_ERROR",
+        Field::SchemeOfOtherKey => "WRONG_SIGNATURE_TYPE",
         _ => "DECODE_ERROR",
     }
 }
@@ -144,8 +146,8 @@ fn incompatible(e: &PeerIncompatible) -> &'static str {
         P::ApplicationProtocol => "NO_APPLICATION_PROTOCOL",
         P::PskMode => "NO_SUPPORTED_PSK_MODE",
         P::NoPsk | P::NoPskForHint => "PSK_IDENTITY_NOT_FOUND",
-        P::NoCredential(What::NoneOfType) => "UNKNOWN_CERTIFICATE_TYPE",
-        P::NoCredential(What::NoneOfAuthority) => "NO_MATCHING_ISSUER",
+        P::NoCredential(Field::NoneOfType) => "UNKNOWN_CERTIFICATE_TYPE",
+        P::NoCredential(Field::NoneOfAuthority) => "NO_MATCHING_ISSUER",
         P::NoCredential(_) => "NO_CERTIFICATE_SET",
         P::Refused => "CONNECTION_REJECTED",
         _ => "HANDSHAKE_FAILURE",
@@ -243,7 +245,7 @@ mod tests {
 
     #[test]
     fn a_reason_can_have_two_names() {
-        let error = Error::from(PeerMisbehaved::IllegalParameter(What::LegacyVersion));
+        let error = Error::from(PeerMisbehaved::IllegalParameter(Field::LegacyVersion));
         let printed = format!(":{}:", name(&error));
         assert!(printed.contains(":UNSUPPORTED_PROTOCOL:") && printed.contains(":DECODE_ERROR:"));
     }

@@ -4,7 +4,6 @@
 use std::sync::{Arc, LazyLock};
 
 use dunlin::crypto::{CryptoProvider, SigningKey};
-use dunlin_identity::credential::presentation::{Audience, present};
 use dunlin_identity::credential::status::{
     self, Bitstring, StatusEntry, StatusList, StatusLists, StatusPurpose,
 };
@@ -14,11 +13,12 @@ use dunlin_identity::encoding::json::{self, MAX_JSON, Value};
 use dunlin_identity::handshake::Holding;
 use dunlin_identity::key::PublicKey;
 use dunlin_identity::method::dunlin::{Operation, State, first_document};
-use dunlin_identity::method::ott::{self, OttDid};
 use dunlin_identity::method::web;
-use dunlin_identity::method::{JWK, KEY, Method, Methods, PEER};
+use dunlin_identity::method::{JWK, KEY, Method, Methods};
 use dunlin_identity::transparency::{Hasher, NodeHash, Nodes, Tree};
 use dunlin_identity::{Did, DidDocument, DidUrl, Members, Relationship, Sha256Hash, TrustList};
+use dunlin_identity_interop::ott::{self, OttDid};
+use dunlin_identity_interop::{Audience, PEER, present, verify_presentation};
 use dunlin_null::null_provider;
 use pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 
@@ -237,7 +237,7 @@ pub fn credentials(input: &[u8]) -> bool {
         }
         1 => {
             let document = KEY.resolve(&holder).unwrap();
-            let verified = verifier.verify_presentation(provider, bytes, &document, AUDIENCE, lists, NOW);
+            let verified = verify_presentation(verifier, provider, bytes, &document, AUDIENCE, lists, NOW);
             verified.iter().flatten().for_each(again);
             verified.is_ok()
         }

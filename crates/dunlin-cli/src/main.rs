@@ -20,11 +20,11 @@ use dunlin_command::error::Error;
 use dunlin_command::generate::{Completions, Man};
 use dunlin_command::{argv, program};
 
+#[cfg(feature = "gateway")]
+use crate::commands::gateway;
 #[cfg(feature = "registry-server")]
 use crate::commands::registry as registry_command;
-use crate::commands::{
-    client, did as did_command, explain, gateway, pki, psk as psk_command, server, tunnel, vc,
-};
+use crate::commands::{client, did as did_command, explain, pki, psk as psk_command, server, tunnel, vc};
 
 /// TLS and DTLS for devices that travel light.
 #[derive(Parser)]
@@ -39,6 +39,7 @@ struct Cli {
 enum Command {
     Client(Box<client::Args>),
     Server(Box<server::Args>),
+    #[cfg(feature = "gateway")]
     Gateway(gateway::Args),
     Tunnel(Box<tunnel::Args>),
     Explain(explain::Args),
@@ -70,6 +71,7 @@ impl Command {
             Self::Client(args) => client::run(&args),
             Self::Server(args) => server::run(*args),
             // The logs go to stderr; a running gateway or tunnel prints nothing.
+            #[cfg(feature = "gateway")]
             Self::Gateway(args) => gateway::run(&args, &mut locked()),
             Self::Tunnel(args) => tunnel::run(&args, &mut locked()),
             Self::Explain(args) => explain::run(&args, &mut locked()),

@@ -1,7 +1,11 @@
-//! Keeps docs/command-line.md equal to the definitions of the command line.
+//! Keeps docs/command-line.md equal to the definitions of the command line, and docs/configuration-keys.md
+//! equal to the keys of configurations.
 //!
-//! With `DUNLIN_WRITE_REFERENCE` in the environment (`make reference` sets it), the test writes the page.
+//! With `DUNLIN_WRITE_REFERENCE` in the environment (`make reference` sets it), the tests write the pages.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may fail")]
+
+#[cfg(feature = "gateway")]
+mod keys;
 
 use std::fmt::Write as _;
 use std::fs;
@@ -18,9 +22,6 @@ pages. Options of OpenSSL's programs may begin with one hyphen: `-CAfile`, `-psk
 Exit status: 0 success, 1 failure, 2 wrong use.
 ";
 
-/// Commands that are no part of the product: the laboratory and its demonstration.
-const LEFT_OUT: [&str; 2] = ["lab", "up"];
-
 /// The option of builds with the feature `legacy-lab`, and the beginnings of the lines with its suites. The
 /// page is that of a build without the feature, whichever build runs the test.
 const LAB_OPTION: &str = "legacy_lab";
@@ -31,17 +32,21 @@ fn the_page_of_the_command_line_is_that_of_the_program() {
     let mut cli = crate::Cli::command().disable_help_subcommand(true);
     cli.build();
     let mut page = INTRODUCTION.to_owned();
-    let commands = cli.get_subcommands().filter(|command| !LEFT_OUT.contains(&command.get_name()));
-    for command in commands {
+    for command in cli.get_subcommands() {
         write_command(&mut page, command);
     }
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/command-line.md");
+    keep("command-line.md", &page);
+}
+
+/// Compares a page of docs/ with what it should be, or writes it.
+fn keep(name: &str, page: &str) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs").join(name);
     if std::env::var_os("DUNLIN_WRITE_REFERENCE").is_some() {
-        fs::write(&path, &page).unwrap();
+        fs::write(&path, page).unwrap();
     }
-    let written = fs::read_to_string(&path).unwrap();
+    let written = fs::read_to_string(&path).unwrap_or_default();
     let differs = written.lines().zip(page.lines()).find(|(written, made)| written != made);
-    assert!(written == page, "docs/command-line.md is out of date: run `make reference`; first {differs:?}");
+    assert!(written == page, "docs/{name} is out of date: run `make reference`; first {differs:?}");
 }
 
 /// A section for the command, and one for each of its subcommands.

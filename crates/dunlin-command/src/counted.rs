@@ -112,7 +112,9 @@ impl<IO: AsyncRead + Unpin> AsyncRead for Counted<IO> {
         let read = ready!(Pin::new(&mut self.io).poll_read(cx, buf));
         let n = buf.filled().len() - before;
         self.traffic.note(&self.traffic.read, n);
-        if let Some(seated) = self.traffic.seated.get().and_then(Weak::upgrade).filter(|_| n > 0) {
+        if n > 0
+            && let Some(seated) = self.traffic.seated.get().and_then(Weak::upgrade)
+        {
             seated.hear();
         }
         Poll::Ready(read)

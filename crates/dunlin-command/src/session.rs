@@ -162,7 +162,7 @@ impl Session for DtlsStream {
 
     /// A DTLS connection does not renegotiate.
     fn renegotiate(&mut self) -> io::Result<()> {
-        let no = dunlin::error::Misuse::NotSupported(dunlin::wire::What::Renegotiation);
+        let no = dunlin::error::Misuse::NotSupported(dunlin::wire::Field::Renegotiation);
         Err(io::Error::new(io::ErrorKind::InvalidInput, dunlin::Error::Misuse(no)))
     }
 

@@ -247,7 +247,7 @@ impl<'s> Direction<'s> {
             record.parts = self.parts(typ, bytes.get(content).unwrap_or_default());
         } else {
             // A connection ID hides the type, and the padding.
-            let overhead = self.session.overhead12().filter(|_| header.typ != TLS12_CID);
+            let overhead = if header.typ != TLS12_CID { self.session.overhead12() } else { None };
             content::seal(&mut record, header.typ, header.body, overhead);
         }
         record

@@ -193,14 +193,14 @@ impl<'a> Walk<'a> {
                 self.named("server_version", 2, version)?;
                 self.vector("cookie", 1).map(drop)
             }
-            HandshakeType::ENCRYPTED_EXTENSIONS => self.extensions(Place::Other),
+            HandshakeType::ENCRYPTED_EXTENSIONS => self.extensions(Carrier::Other),
             HandshakeType::NEW_SESSION_TICKET if dialect.is_13 => {
                 let (bytes, field) = self.fixed("ticket_lifetime", 4)?;
                 field.value = Some(format!("{} s", bytes.iter().fold(0, |n, b| n << 8 | u64::from(*b))));
                 self.fixed("ticket_age_add", 4)?;
                 self.vector("ticket_nonce", 1)?;
                 self.vector("ticket", 2)?;
-                self.extensions(Place::Other)
+                self.extensions(Carrier::Other)
             }
             // RFC 5077 §3.3.
             HandshakeType::NEW_SESSION_TICKET => {
@@ -217,7 +217,7 @@ impl<'a> Walk<'a> {
             }
             HandshakeType::CERTIFICATE_REQUEST | HandshakeType::SSI_REQUEST if dialect.is_13 => {
                 self.vector("certificate_request_context", 1)?;
-                self.extensions(Place::Other)
+                self.extensions(Carrier::Other)
             }
             HandshakeType::CERTIFICATE_REQUEST if self.cached() => Some(()),
             // RFC 5246 §7.4.4.
@@ -286,13 +286,13 @@ impl<'a> Walk<'a> {
         field.value = Some(numbers(list, |n| names::cipher_suite(CipherSuite(n))));
         self.vector("legacy_compression_methods", 1)?;
         // A TLS 1.2 ClientHello may have no extensions (RFC 5246 §7.4.1.2).
-        if self.rest.is_empty() { Some(()) } else { self.extensions(Place::ClientHello) }
+        if self.rest.is_empty() { Some(()) } else { self.extensions(Carrier::ClientHello) }
     }
 
     fn server_hello(&mut self) -> Option<()> {
         self.named("legacy_version", 2, version)?;
         let (random, _) = self.fixed("random", 32)?;
-        let place = if *random == RETRY_RANDOM { Place::HelloRetryRequest } else { Place::ServerHello };
+        let place = if *random == RETRY_RANDOM { Carrier::HelloRetryRequest } else { Carrier::ServerHello };
         self.vector("legacy_session_id_echo", 1)?;
         self.named("cipher_suite", 2, |n| names::cipher_suite(CipherSuite(n)))?;
         self.fixed("legacy_compression_method", 1)?;
@@ -327,7 +327,7 @@ impl<'a> Walk<'a> {
                 let field = inner.push("certificate", certificate)?;
                 // docs/handshake-cache.md §3.
                 field.value = (certificate == 3).then(|| IN_CACHE.to_owned());
-                if dialect.is_13 { inner.extensions(Place::Other) } else { Some(()) }
+                if dialect.is_13 { inner.extensions(Carrier::Other) } else { Some(()) }
             });
             if whole.is_none() {
                 break;
@@ -338,7 +338,7 @@ impl<'a> Walk<'a> {
     }
 
     /// `Extension extensions<0..2^16-1>`.
-    fn extensions(&mut self, place: Place) -> Option<()> {
+    fn extensions(&mut self, place: Carrier) -> Option<()> {
         let (list, field) = self.vector("extensions", 2)?;
         let mut inner = Walk::new(list);
         while !inner.rest.is_empty() && inner.fields.len() < MAX_FIELDS {
@@ -367,7 +367,7 @@ impl<'a> Walk<'a> {
 
 /// The messages that give some extensions a different form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
+enum Carrier {
     ClientHello,
     ServerHello,
     HelloRetryRequest,
@@ -375,7 +375,7 @@ enum Place {
 }
 
 /// The value of an extension in words, if a short one exists.
-fn extension(typ: ExtensionType, place: Place, body: &[u8]) -> Option<String> {
+fn extension(typ: ExtensionType, place: Carrier, body: &[u8]) -> Option<String> {
     use ExtensionType as E;
     let mut w = Walk::new(body);
     let one = |of: fn(u16) -> String| match body {
@@ -385,11 +385,11 @@ fn extension(typ: ExtensionType, place: Place, body: &[u8]) -> Option<String> {
     };
     let certificate_type = |n: u16| CertificateType(n as u8).to_string();
     match (typ, place) {
-        (E::SUPPORTED_VERSIONS, Place::ClientHello) => Some(numbers(w.prefixed(1)?, version)),
+        (E::SUPPORTED_VERSIONS, Carrier::ClientHello) => Some(numbers(w.prefixed(1)?, version)),
         (E::SUPPORTED_VERSIONS, _) => one(version),
         (E::SUPPORTED_GROUPS, _) => Some(numbers(w.prefixed(2)?, group)),
         (E::SIGNATURE_ALGORITHMS | E::SIGNATURE_ALGORITHMS_CERT, _) => Some(numbers(w.prefixed(2)?, scheme)),
-        (E::KEY_SHARE, Place::ClientHello) => {
+        (E::KEY_SHARE, Carrier::ClientHello) => {
             let mut shares = Walk::new(w.prefixed(2)?);
             let mut all = Vec::new();
             while let (Some(number), Some(share)) = (shares.number(2), shares.prefixed(2)) {
@@ -397,12 +397,12 @@ fn extension(typ: ExtensionType, place: Place, body: &[u8]) -> Option<String> {
             }
             Some(all.join(", "))
         }
-        (E::KEY_SHARE, Place::HelloRetryRequest) => one(group),
+        (E::KEY_SHARE, Carrier::HelloRetryRequest) => one(group),
         (E::KEY_SHARE, _) => {
             let number = w.number(2)?;
             Some(format!("{} ({} bytes)", group(number as u16), w.prefixed(2)?.len()))
         }
-        (E::SERVER_NAME, Place::ClientHello) => {
+        (E::SERVER_NAME, Carrier::ClientHello) => {
             let mut names = Walk::new(w.prefixed(2)?);
             names.take(1)?;
             Some(text(names.prefixed(2)?))
@@ -418,7 +418,7 @@ fn extension(typ: ExtensionType, place: Place, body: &[u8]) -> Option<String> {
         (E::PSK_KEY_EXCHANGE_MODES, _) => {
             Some(list(w.prefixed(1)?, 1, |n| PskKeyExchangeMode(n as u8).to_string()))
         }
-        (E::PRE_SHARED_KEY, Place::ClientHello) => {
+        (E::PRE_SHARED_KEY, Carrier::ClientHello) => {
             let mut identities = Walk::new(w.prefixed(2)?);
             let mut all = Vec::new();
             while let (Some(identity), Some(_age)) = (identities.prefixed(2), identities.take(4)) {
@@ -431,7 +431,7 @@ fn extension(typ: ExtensionType, place: Place, body: &[u8]) -> Option<String> {
             Some(numbers(w.prefixed(1)?, |n| CertificateCompressionAlgorithm(n).to_string()))
         }
         (E::RECORD_SIZE_LIMIT, _) => one(|n| n.to_string()),
-        (E::CLIENT_CERTIFICATE_TYPE | E::SERVER_CERTIFICATE_TYPE, Place::ClientHello) => {
+        (E::CLIENT_CERTIFICATE_TYPE | E::SERVER_CERTIFICATE_TYPE, Carrier::ClientHello) => {
             Some(list(w.prefixed(1)?, 1, certificate_type))
         }
         (E::CLIENT_CERTIFICATE_TYPE | E::SERVER_CERTIFICATE_TYPE, _) => {
@@ -441,11 +441,11 @@ fn extension(typ: ExtensionType, place: Place, body: &[u8]) -> Option<String> {
             [] => Some("none to be received".to_owned()),
             id => Some(hex(id)),
         },
-        (E::CACHED_INFO, Place::ClientHello) => cached_objects(w.prefixed(2)?),
+        (E::CACHED_INFO, Carrier::ClientHello) => cached_objects(w.prefixed(2)?),
         (E::CACHED_INFO, _) => Some(list(w.prefixed(2)?, 1, cached_type)),
-        (E::HANDSHAKE_CACHE, Place::ClientHello) => cache_offer(&mut w),
+        (E::HANDSHAKE_CACHE, Carrier::ClientHello) => cache_offer(&mut w),
         (E::HANDSHAKE_CACHE, _) => cache_answer(body),
-        (E::ASSOCIATION_PORT, Place::ClientHello) => one(port_modes),
+        (E::ASSOCIATION_PORT, Carrier::ClientHello) => one(port_modes),
         (E::ASSOCIATION_PORT, _) => port_answer(body),
         (E::DID_METHODS, _) => Some(numbers(w.prefixed(2)?, |n| DidMethod(n).to_string())),
         (E::SSI_PARAMETERS, _) => ssi_parameters(&mut w),
@@ -621,27 +621,27 @@ mod tests {
         }
         let value = |place, body: &[u8]| extension(ExtensionType::HANDSHAKE_CACHE, place, body).unwrap();
         let offer = [&[1_u8][..], &[0xaa; 8], &[0xbb; 8]].concat();
-        assert_eq!(value(Place::ClientHello, &offer), "server's Certificate, ticket bbbbbbbbbbbbbbbb");
-        assert_eq!(value(Place::ClientHello, &[]), "supported");
-        assert_eq!(value(Place::Other, &[3, 0]), "server's Certificate, CertificateRequest, ticket 0");
-        assert_eq!(value(Place::ServerHello, &[1, 0xff]), "server's Certificate");
+        assert_eq!(value(Carrier::ClientHello, &offer), "server's Certificate, ticket bbbbbbbbbbbbbbbb");
+        assert_eq!(value(Carrier::ClientHello, &[]), "supported");
+        assert_eq!(value(Carrier::Other, &[3, 0]), "server's Certificate, CertificateRequest, ticket 0");
+        assert_eq!(value(Carrier::ServerHello, &[1, 0xff]), "server's Certificate");
         let value = |place, body: &[u8]| extension(ExtensionType::ASSOCIATION_PORT, place, body);
-        assert_eq!(value(Place::ClientHello, &[3]).as_deref(), Some("IPC, TCS"));
-        assert_eq!(value(Place::ClientHello, &[8]).as_deref(), Some("unknown modes 0x08"));
-        assert_eq!(value(Place::Other, &[1, 0, 0]).as_deref(), Some("IPC"));
-        assert_eq!(value(Place::ServerHello, &[2, 0x16, 0x35]).as_deref(), Some("TCS, port 5685"));
-        assert_eq!(value(Place::ServerHello, &[2, 0x16]), None);
-        let value = |body: &[u8]| extension(ExtensionType::SSI_PARAMETERS, Place::Other, body);
+        assert_eq!(value(Carrier::ClientHello, &[3]).as_deref(), Some("IPC, TCS"));
+        assert_eq!(value(Carrier::ClientHello, &[8]).as_deref(), Some("unknown modes 0x08"));
+        assert_eq!(value(Carrier::Other, &[1, 0, 0]).as_deref(), Some("IPC"));
+        assert_eq!(value(Carrier::ServerHello, &[2, 0x16, 0x35]).as_deref(), Some("TCS, port 5685"));
+        assert_eq!(value(Carrier::ServerHello, &[2, 0x16]), None);
+        let value = |body: &[u8]| extension(ExtensionType::SSI_PARAMETERS, Carrier::Other, body);
         assert_eq!(value(&[2, 2, 0xe0, 1]).as_deref(), Some("VC: did:dunlin, did:ott"));
         assert_eq!(value(&[0, 0]).as_deref(), Some("X.509"));
         assert_eq!(value(&[7, 0]).as_deref(), Some("unknown mode 7"));
         let value = |place, body: &[u8]| extension(ExtensionType::CACHED_INFO, place, body);
         let offer = [&[0, 71, 1, 32][..], &[0xab; 32], &[2, 32], &[0xcd; 32], &[9, 1, 0xef]].concat();
         let words = "server's Certificate abababababababab…, CertificateRequest cdcdcdcdcdcdcdcd…, type 9 ef";
-        assert_eq!(value(Place::ClientHello, &offer).as_deref(), Some(words));
-        assert_eq!(value(Place::ClientHello, &offer[..offer.len() - 1]), None);
-        let confirmed = value(Place::ServerHello, &[0, 2, 1, 2]);
+        assert_eq!(value(Carrier::ClientHello, &offer).as_deref(), Some(words));
+        assert_eq!(value(Carrier::ClientHello, &offer[..offer.len() - 1]), None);
+        let confirmed = value(Carrier::ServerHello, &[0, 2, 1, 2]);
         assert_eq!(confirmed.as_deref(), Some("server's Certificate, CertificateRequest"));
-        assert_eq!(value(Place::Other, &[0, 1, 1]).as_deref(), Some("server's Certificate"));
+        assert_eq!(value(Carrier::Other, &[0, 1, 1]).as_deref(), Some("server's Certificate"));
     }
 }

@@ -4,15 +4,14 @@
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
+use dunlin_tokio::http::response;
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
-use hyper::header::{
-    ALLOW, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HOST, HeaderValue, REFERRER_POLICY,
-    X_CONTENT_TYPE_OPTIONS,
-};
+use hyper::header::{ALLOW, CONTENT_SECURITY_POLICY, HOST, HeaderValue, REFERRER_POLICY};
 use hyper::http::uri::Authority;
 use hyper::{Method, Request, Response, StatusCode, Version};
 
+use crate::clock::now_s;
 use crate::context::Context;
 use crate::dashboard;
 use crate::http::Answers;
@@ -105,7 +104,7 @@ fn status(context: &Context) -> Response<Full<Bytes>> {
     // A gateway that drains takes no clients, so a load balancer must not send it any.
     let is_running = context.life.phase() == Phase::Running;
     let code = if is_running { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
-    match status::json(context) {
+    match status::json(context, now_s()) {
         Ok(text) => with_type(code, "application/json", text + "\n"),
         Err(error) => plain(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()),
     }
@@ -129,12 +128,7 @@ fn plain(code: StatusCode, text: impl Into<Bytes>) -> Response<Full<Bytes>> {
 }
 
 fn with_type(code: StatusCode, form: &'static str, text: impl Into<Bytes>) -> Response<Full<Bytes>> {
-    let mut response = Response::new(Full::new(text.into()));
-    *response.status_mut() = code;
-    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(form));
-    response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    response.headers_mut().insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-    response
+    response(code, form, "no-store", Full::new(text.into()))
 }
 
 #[cfg(test)]

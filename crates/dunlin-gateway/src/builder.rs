@@ -20,6 +20,7 @@ use dunlin_setup::trust;
 use dunlin_store::RememberedVerdicts;
 use dunlin_store::psk::{PskError, ShortKeys};
 
+use crate::clock::now;
 use crate::config::{CredentialTrust, Fault, Faults, ListenerConfig};
 use crate::own::{self, OwnIdentity};
 use crate::stores::Stores;
@@ -140,7 +141,7 @@ impl ListenerConfig {
         let mut faults = vec![];
         let keys = psks(self, &Arc::new(dunlin_awslc::provider()), &mut faults, &mut vec![]);
         Faults::none_in(faults)?;
-        Ok(keys.and_then(|keys| keys.find(identity, dunlin_tokio::now())))
+        Ok(keys.and_then(|keys| keys.find(identity, now())))
     }
 }
 

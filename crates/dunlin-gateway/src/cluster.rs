@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dunlin_store::{SharedLog, SharedTickets};
-use dunlin_tokio::now;
 use tokio::task::{JoinHandle, spawn_blocking};
 use tokio::time::sleep;
 
+use crate::clock::{now, now_s};
 use crate::context::Context;
 use crate::life::Phase;
 use crate::listener::ListenerState;
@@ -85,7 +85,7 @@ async fn follow_clients(context: &Context, listener: &str, clients: &SharedClien
     loop {
         let clients = clients.clone();
         // It fails only if the runtime ends.
-        let Ok(exchanged) = spawn_blocking(move || clients.exchange()).await else { return };
+        let Ok(exchanged) = spawn_blocking(move || clients.exchange(now_s())).await else { return };
         context.metrics.shared_refreshed(listener, "clients", exchanged.is_ok());
         match &exchanged {
             Ok(()) if is_down => tracing::info!(listener, "addresses of clients are shared again"),

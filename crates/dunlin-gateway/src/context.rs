@@ -1,27 +1,24 @@
 //! The state that all connections of a gateway or tunnel share.
 
 use std::collections::HashMap;
+use std::io;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
-use dunlin_tokio::addresses;
-use dunlin_tokio::places::Places;
+use dunlin::Now;
+use dunlin_tokio::places::{Places, accept};
+use dunlin_tokio::throttle::{Line, Throttle};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
-use tokio::time::sleep;
 
 use crate::acme::Challenges;
+use crate::clock::now;
 use crate::config::{Fault, TransportKind};
 use crate::life::{Life, Phase};
-use crate::memory::PolicyFile;
 use crate::metrics::{Limit, Metrics};
 use crate::nodes::Nodes;
-use crate::throttle::{Line, Throttle};
-
-/// The pause after a failure to accept, for example for lack of file descriptors.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+use crate::policy_file::PolicyFile;
 
 /// The state that all connections share.
 pub(crate) struct Context {
@@ -59,9 +56,9 @@ impl Context {
     }
 
     /// Counts a client that has reached a limit. The log tells of each limit at most once a minute.
-    pub(crate) fn reached_limit(&self, listener: &str, client: SocketAddr, limit: Limit) {
+    pub(crate) fn reached_limit(&self, listener: &str, client: SocketAddr, limit: Limit, now: Now) {
         self.metrics.limit_reached(listener, limit);
-        if let Some(Line { left_out }) = self.lines.limit(listener, limit.name(), Instant::now()) {
+        if let Some(Line { left_out }) = self.lines.limit(listener, limit.name(), now) {
             tracing::warn!(listener, %client, limit = limit.name(), left_out, "limit reached");
         }
     }
@@ -82,29 +79,20 @@ impl Context {
         removed: &mut watch::Receiver<bool>,
         name: impl Fn() -> String,
     ) -> Option<(TcpStream, SocketAddr)> {
-        loop {
-            let accepted = tokio::select! {
-                accepted = socket.accept() => accepted,
-                () = self.life.reached(until) => return None,
-                _ = removed.wait_for(|removed| *removed) => return None,
-            };
-            match accepted {
-                // A socket for both families shows IPv4 clients in IPv6.
-                Ok((tcp, from)) => return Some((tcp, addresses::plain(from))),
-                Err(error) => {
-                    let listener = name();
-                    let limit = Limit::OpenFiles;
-                    self.metrics.limit_reached(&listener, limit);
-                    if let Some(Line { left_out }) = self.lines.limit(&listener, limit.name(), Instant::now())
-                    {
-                        let advice =
-                            "raise the limit on open files, lower limits.connections, or free memory";
-                        tracing::error!(listener, %error, left_out, "a connection was not accepted; {advice}");
-                    }
-                    places.relieve();
-                    sleep(ACCEPT_PAUSE).await;
-                }
+        let failed = |error: &io::Error| {
+            let listener = name();
+            let limit = Limit::OpenFiles;
+            self.metrics.limit_reached(&listener, limit);
+            if let Some(Line { left_out }) = self.lines.limit(&listener, limit.name(), now()) {
+                let advice = "raise the limit on open files, lower limits.connections, or free memory";
+                tracing::error!(listener, %error, left_out, "a connection was not accepted; {advice}");
             }
+            places.relieve();
+        };
+        tokio::select! {
+            accepted = accept(socket, failed) => Some(accepted),
+            () = self.life.reached(until) => None,
+            _ = removed.wait_for(|removed| *removed) => None,
         }
     }
 

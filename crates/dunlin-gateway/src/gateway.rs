@@ -13,12 +13,13 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use crate::acme::Managed;
+use crate::clock::now_s;
 use crate::config::{self, Config, Fault, Faults, Field, Join, ListenerConfig, NodesConfig, RedirectConfig};
 use crate::listener::{ListenerState, Settings};
-use crate::memory::PolicyFile;
 use crate::metrics::{Metrics, Role};
 use crate::nodes::{NodeKeys, Nodes};
 use crate::policy_configs;
+use crate::policy_file::PolicyFile;
 use crate::redirect::Redirecting;
 use crate::service::{self, Bound, Running, Service};
 use crate::sockets::Sockets;
@@ -349,7 +350,7 @@ impl Gateway {
             }
         }
         let policed: Vec<_> = next.iter().filter_map(|live| live.tls.policed().cloned()).collect();
-        policed.iter().for_each(|policed| policed.file().adopt(&policed.file().current()));
+        policed.iter().for_each(|policed| policed.file().adopt(&policed.file().current(), now_s()));
         let mut tasks = policy_configs::follow(&self.service.context, policed);
         tasks.extend(renewal::follow(&self.service.context, next));
         tasks.extend(cluster::follow(&self.service.context, next));

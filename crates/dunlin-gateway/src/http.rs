@@ -1,36 +1,28 @@
 //! Listeners for plain HTTP whose requests the gateway answers itself: the administrative listener, and those
 //! that redirect clients.
 
-use std::convert::Infallible;
+use std::future::pending;
 use std::net::{IpAddr, SocketAddr};
-use std::pin::pin;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use dunlin::places::PlaceLimits;
+use dunlin_tokio::http::{HttpRules, serve};
 use dunlin_tokio::places::Places;
+use dunlin_tokio::throttle::Line;
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
-use hyper::server::conn::http1;
-use hyper::service::service_fn;
 use hyper::{Request, Response};
-use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Notify, Semaphore, watch};
-use tokio::time::timeout;
+use tokio::net::TcpListener;
+use tokio::sync::{Semaphore, watch};
 
+use crate::clock::now;
 use crate::context::Context;
 use crate::life::Phase;
 use crate::metrics::Limit;
-use crate::proxy::http::MAX_FIELDS;
-use crate::throttle::Line;
 
-/// How long a connection may last after it was accepted, or after its latest request. Clients that stay
-/// silent leave their places soon, and a response that its client does not read ends, too.
+/// How long a connection may last after it was accepted, or after its latest request.
 const IDLE_TIME: Duration = Duration::from_secs(5);
-
-/// The largest header of a request, in bytes. hyper's buffer holds 8 KiB at least.
-const MAX_HEADER: usize = 8192;
 
 /// The behaviour of such a listener: its limits, the clients that it refuses, and its answers.
 pub(crate) trait Answers: Send + Sync + 'static {
@@ -68,7 +60,7 @@ pub(crate) async fn run<A: Answers>(
     let reach = |limit: Limit, answers: &A, from: SocketAddr| {
         let listener = answers.name();
         context.metrics.limit_reached(listener, limit);
-        if let Some(Line { left_out }) = context.lines.limit(listener, limit.name(), Instant::now()) {
+        if let Some(Line { left_out }) = context.lines.limit(listener, limit.name(), now()) {
             tracing::warn!(listener, client = %from, limit = limit.name(), left_out, "limit reached over plain HTTP");
         }
     };
@@ -103,28 +95,9 @@ pub(crate) async fn run<A: Answers>(
             _ = removed.wait_for(|removed| *removed) => return,
         };
         tokio::spawn(async move {
-            serve(&answers, tcp, from).await;
+            let rules = HttpRules { idle_time: IDLE_TIME, keeps_alive: A::KEEPS_ALIVE };
+            serve(tcp, rules, |request| answers.answer(request, from), pending()).await;
             drop((of_host, of_all));
         });
-    }
-}
-
-/// Serves a client until it is done or stays silent.
-async fn serve<A: Answers>(answers: &A, tcp: TcpStream, from: SocketAddr) {
-    let requested = Notify::new();
-    let service = service_fn(|request| {
-        requested.notify_one();
-        async move { Ok::<_, Infallible>(answers.answer(request, from).await) }
-    });
-    let mut http = http1::Builder::new();
-    let http = http.timer(TokioTimer::new()).header_read_timeout(IDLE_TIME);
-    let http = http.max_buf_size(MAX_HEADER).max_headers(MAX_FIELDS).keep_alive(A::KEEPS_ALIVE);
-    let mut served = pin!(http.serve_connection(TokioIo::new(tcp), service));
-    loop {
-        tokio::select! {
-            // A client that breaks the protocol gets hyper's answer; nothing else is to do.
-            _ = &mut served => return,
-            request = timeout(IDLE_TIME, requested.notified()) => if request.is_err() { return },
-        }
     }
 }

@@ -21,7 +21,7 @@
 //! 3    own                            | certificates, credentials and DIDs of both sides
 //! 3    stores                         | the state that outlives a reload
 //! 2    context                        | the state that all connections share
-//! 2    memory shared_clients          | a policy's file, and the memory of its clients
+//! 2    memory shared_clients policy_file | the memory of a policy's clients; the policy's file
 //! 1    acme                           | orders of certificates, and answers to challenges
 //! 1    nodes                          | gateways with the same clients, which pass datagrams on
 //! 1    proxy heard                    | the forwarding of clients' data, a module for each protocol
@@ -32,8 +32,8 @@
 //! 0    policy                         | which profile a client gets, and why
 //! 0    identity proxy_protocol        | how backends learn who the client is
 //! 0    target                         | targets of HTTP requests
-//! 0    life sockets throttle          | phases and tasks; a service manager's sockets; lines of the log
-//! 0    clock dashboard                | the time in seconds; a page that shows metrics and status
+//! 0    life sockets                   | phases and tasks; a service manager's sockets
+//! 0    clock dashboard                | the clocks; a page that shows metrics and status
 //! ```
 //! <!-- end of layers -->
 #![forbid(unsafe_code)]
@@ -61,6 +61,7 @@ mod nodes;
 mod own;
 pub mod policy;
 mod policy_configs;
+mod policy_file;
 mod proxy;
 mod proxy_protocol;
 mod redirect;
@@ -73,7 +74,6 @@ mod sockets;
 mod status;
 mod stores;
 mod target;
-mod throttle;
 mod tls;
 pub mod tunnel;
 

@@ -1,9 +1,6 @@
 //! The life of a gateway or tunnel, from its start to its end.
 
-use std::time::Duration;
-
 use tokio::sync::watch;
-use tokio::time::timeout;
 
 /// The phases of a gateway or tunnel, in their order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -89,28 +86,39 @@ impl Life {
         Alive { tasks: self.tasks.clone(), is_freezable }
     }
 
-    /// Begins to drain, and waits at most for `patience` until the ordinary tasks have ended. Returns whether
-    /// no task is left.
-    pub(crate) async fn drain(&self, patience: Duration) -> bool {
+    /// Begins to drain: the program accepts no connections, and those that it has may end.
+    pub(crate) fn drain(&self) {
         self.phase.send_if_modified(|phase| {
             let is_news = *phase < Phase::Draining;
             *phase = (*phase).max(Phase::Draining);
             is_news
         });
-        // Freezable tasks go on as long as any ordinary task does.
-        let _ = timeout(patience, self.ended(|tasks| tasks.ordinary == 0)).await;
+    }
+
+    /// Waits until the ordinary tasks have ended. Freezable tasks go on as long as any of these does.
+    pub(crate) async fn drained(&self) {
+        self.ended(|tasks| tasks.ordinary == 0).await;
+    }
+
+    /// Ends all connections at once.
+    pub(crate) fn end(&self) {
+        self.phase.send_replace(Phase::Ending);
+    }
+
+    /// Whether no task is left.
+    pub(crate) fn is_over(&self) -> bool {
         let tasks = *self.tasks.borrow();
         tasks.ordinary == 0 && tasks.freezable == 0
     }
 
-    /// Ends all connections at once, and waits at most for `patience` until their tasks have ended, then for
-    /// `freezing` until listeners have frozen theirs.
-    pub(crate) async fn end(&self, patience: Duration, freezing: Duration) {
-        self.phase.send_replace(Phase::Ending);
-        let is_over = |tasks: &Tasks| tasks.ordinary == 0 && tasks.freezable == 0;
-        if timeout(patience, self.ended(is_over)).await.is_err() {
-            let _ = timeout(freezing, self.ended(|tasks| tasks.freezable == 0)).await;
-        }
+    /// Waits until no task is left.
+    pub(crate) async fn over(&self) {
+        self.ended(|tasks| tasks.ordinary == 0 && tasks.freezable == 0).await;
+    }
+
+    /// Waits until the listeners have frozen their connections.
+    pub(crate) async fn frozen(&self) {
+        self.ended(|tasks| tasks.freezable == 0).await;
     }
 
     /// Waits until `is_enough` is true for the tasks that have not ended.

@@ -1,18 +1,12 @@
-//! The policy of listeners, and the gateway's memory of its clients.
+//! The gateway's memory of the clients of a policy.
 
 use std::net::IpAddr;
-use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arc_swap::ArcSwapOption;
-use tokio::task::spawn_blocking;
 
-use crate::clock::now_s;
-use crate::config::{Fault, FileField};
-use crate::policy::{
-    AddressTable, Blacklist, Blocked, HandshakeTable, LivePolicy, NftMirror, Offence, Policy,
-};
+use crate::policy::{AddressTable, Blacklist, Blocked, HandshakeTable, NftMirror, NftSets, Offence, Policy};
 use crate::redirected::Redirects;
 
 /// The number of addresses that are remembered for each policy, some 500 bytes each.
@@ -32,9 +26,9 @@ pub(crate) struct Memory {
     pub(crate) redirects: Redirects,
     blacklist: ArcSwapOption<Blacklist>,
     /// The blacklist in nftables.
-    kernel: NftMirror,
+    pub(crate) kernel: NftMirror,
     /// Whether a task will bring it to the present blacklist.
-    is_kernel_due: AtomicBool,
+    pub(crate) is_kernel_due: AtomicBool,
     /// The policy in force. Also the lock of a change.
     policy: Mutex<Option<Arc<Policy>>>,
 }
@@ -73,123 +67,101 @@ impl Memory {
         self.blacklist.store(next);
     }
 
-    /// Brings the sets of nftables to the present blacklist, in the background.
-    fn tell_kernel(self: &Arc<Self>) {
-        // The task that waits for its turn will see this change.
-        if self.is_kernel_due.swap(true, Ordering::AcqRel) {
-            return;
-        }
-        let memory = self.clone();
-        spawn_blocking(move || {
-            let now_s = now_s();
-            let present = || {
-                memory.is_kernel_due.swap(false, Ordering::AcqRel);
-                let policy = memory.policy.lock().unwrap_or_else(PoisonError::into_inner).clone();
-                let settings = policy.as_ref().and_then(|policy| policy.blacklist());
-                let sets = settings.and_then(|settings| settings.kernel.clone());
-                let list = memory.blacklist.load_full().filter(|_| sets.is_some());
-                (sets, list.map_or(vec![], |list| list.first(usize::MAX, now_s).1))
-            };
-            if let Err(error) = memory.kernel.update(present, now_s) {
-                tracing::error!(%error, "the kernel does not block what the blacklist blocks; correct its sets, or remove other networks with nft");
-            }
-        });
-    }
-
-    /// Puts a policy in force. The blacklist keeps the networks that its limits still block.
-    fn adopt(self: &Arc<Self>, file: &PolicyFile, policy: &Arc<Policy>) {
+    /// Puts a policy in force, unless its file `is_retired`. The blacklist keeps the networks that its limits
+    /// still block. Returns the previous policy, if there was one.
+    pub(crate) fn adopt(&self, policy: &Arc<Policy>, is_retired: &AtomicBool) -> Option<Adopted> {
         let mut in_force = self.policy.lock().unwrap_or_else(PoisonError::into_inner);
-        if file.is_retired.load(Ordering::Relaxed) {
-            return;
+        if is_retired.load(Ordering::Relaxed) {
+            return None;
         }
         self.replace_blacklist(policy);
-        let file = file.path.display().to_string();
-        let previous = in_force.replace(policy.clone());
-        let has_sets = |policy: &Policy| policy.blacklist().is_some_and(|settings| settings.kernel.is_some());
-        if has_sets(policy) || previous.as_deref().is_some_and(has_sets) {
-            self.tell_kernel();
-        }
-        match previous {
-            Some(previous) => {
-                for change in policy.changes_since(&previous) {
-                    tracing::info!(file, "policy: {change}");
-                }
-            }
-            None => tracing::info!(file, "policy: {}", policy.summary()),
-        }
-    }
-}
-
-/// The file or database of a policy. Listeners with the same policy share it.
-pub(crate) struct PolicyFile {
-    path: PathBuf,
-    live: LivePolicy,
-    memory: Arc<Memory>,
-    /// Whether a reload has opened the file again.
-    is_retired: AtomicBool,
-}
-
-impl PolicyFile {
-    /// Reads the policy that this key of a listener names. `memory` returns the memory of its clients.
-    ///
-    /// # Errors
-    /// All faults of the policy.
-    pub(crate) fn open(
-        file: &FileField,
-        memory: impl FnOnce(&Path) -> Arc<Memory>,
-    ) -> Result<Self, Vec<Fault>> {
-        let path = &file.value;
-        if let Err(error) = std::fs::metadata(path) {
-            let what = format!("{}: {error}", path.display());
-            return Err(vec![file.place.fault(what, "name a policy, as docs/policy.md describes it")]);
-        }
-        let live = LivePolicy::open(path).map_err(|faults| faults.iter().cloned().collect::<Vec<_>>())?;
-        Ok(Self { path: path.clone(), live, memory: memory(path), is_retired: AtomicBool::new(false) })
-    }
-
-    /// The policy in force.
-    pub(crate) fn current(&self) -> Arc<Policy> {
-        self.live.current()
-    }
-
-    /// The path of the policy. Listeners with equal paths share the memory of clients.
-    pub(crate) fn path(&self) -> &Path {
-        &self.path
-    }
-
-    pub(crate) const fn live(&self) -> &LivePolicy {
-        &self.live
-    }
-
-    pub(crate) const fn memory(&self) -> &Arc<Memory> {
-        &self.memory
+        Some(Adopted { previous: in_force.replace(policy.clone()) })
     }
 
     pub(crate) fn blacklist(&self) -> Option<Arc<Blacklist>> {
-        self.memory.blacklist.load_full()
-    }
-
-    /// Puts this policy of the file in force.
-    pub(crate) fn adopt(&self, policy: &Arc<Policy>) {
-        self.memory.adopt(self, policy);
-    }
-
-    /// Says that a reload has opened the file again.
-    pub(crate) fn retire(&self) {
-        self.is_retired.store(true, Ordering::Relaxed);
+        self.blacklist.load_full()
     }
 
     /// The network of this address, if it is on the blacklist.
-    pub(crate) fn blocked(&self, address: IpAddr) -> Option<Blocked> {
-        self.memory.blacklist.load().as_ref()?.blocked(address, now_s())
+    pub(crate) fn blocked(&self, address: IpAddr, now_s: u64) -> Option<Blocked> {
+        self.blacklist.load().as_ref()?.blocked(address, now_s)
     }
 
     /// Counts an offence of a client. Returns its network if the blacklist has it since then.
-    pub(crate) fn report(&self, address: IpAddr, offence: Offence) -> Option<Blocked> {
-        let blocked = self.memory.blacklist.load().as_ref()?.report(address, offence, now_s())?;
-        if self.live.current().blacklist().is_some_and(|settings| settings.kernel.is_some()) {
-            self.memory.tell_kernel();
+    pub(crate) fn report(&self, address: IpAddr, offence: Offence, now_s: u64) -> Option<Blocked> {
+        self.blacklist.load().as_ref()?.report(address, offence, now_s)
+    }
+
+    /// The sets of nftables for the blacklist, and the networks that they should have.
+    pub(crate) fn for_kernel(&self, now_s: u64) -> (Option<NftSets>, Vec<Blocked>) {
+        let policy = self.policy.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let settings = policy.as_ref().and_then(|policy| policy.blacklist());
+        let sets = settings.and_then(|settings| settings.kernel.clone());
+        let list = if sets.is_some() { self.blacklist() } else { None };
+        (sets, list.map_or(vec![], |list| list.first(usize::MAX, now_s).1))
+    }
+}
+
+/// A policy has come into force.
+pub(crate) struct Adopted {
+    pub(crate) previous: Option<Arc<Policy>>,
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::SocketAddr;
+
+    use super::*;
+    use crate::config::Join;
+    use crate::policy::{Client, parse};
+    use crate::redirected::Pending;
+
+    const POLICY: &str = "[profile.low]\nrank = 20\nclient = \"certificate\"\naddress_lifetime = \"48h\"\n\
+                          [blacklist]\nfailed = 3\nforeign = 0\nwindow = \"60s\"\nblocked = \"24h\"\n";
+
+    /// Ten years in virtual time: 24 devices that wake once a day, a host that comes back with false
+    /// identities whenever it is free again, and redirected clients that come too late.
+    #[test]
+    fn ten_years_leave_nothing_behind() {
+        const HOUR_S: u64 = 3600;
+        let policy = Arc::new(parse("policy.toml", POLICY).unwrap_or_else(|faults| panic!("{faults}")));
+        let memory = Memory::default();
+        memory.adopt(&policy, &AtomicBool::new(false)).unwrap();
+        let client = Client::of_kind("x509");
+        let low = policy.profile("low").unwrap();
+        let join = Join::Name("example.com".into());
+        let stranger = IpAddr::from([0x2001, 0xdb8, 0, 0, 0, 0, 0, 1]);
+        let mut blocks = 0;
+        let hours = 10 * 365 * 24;
+        for hour in 0..hours {
+            let now_s = hour * HOUR_S;
+            let home = IpAddr::from([10, 0, 0, (hour % 24) as u8]);
+            assert_eq!(memory.blocked(home, now_s), None);
+            assert_eq!(memory.addresses.claim(home, now_s).is_some(), hour >= 24);
+            let peer = SocketAddr::new(home, 4000);
+            memory.handshakes.begin(peer, now_s);
+            memory.addresses.remember(home, &client, low, now_s);
+            memory.handshakes.ended(peer);
+            // A device may fail once in a while.
+            assert_eq!(memory.report(home, Offence::Failed, now_s), None);
+            let come = |hour: u64, now_s| {
+                let name = format!("{hour}.example.com");
+                memory.redirects.find(&join, "web", Some(&name), None, home, now_s)
+            };
+            let pending = Pending { client: client.clone(), from: home, until_s: now_s + 60 };
+            memory.redirects.expect(hour.to_string(), pending);
+            let late = hour % 2 * 60;
+            assert_eq!(come(hour, now_s + late).is_some(), late == 0);
+            if memory.blocked(stranger, now_s).is_none() {
+                let offences = (now_s..now_s + 3).map(|at_s| memory.report(stranger, Offence::Failed, at_s));
+                blocks += offences.flatten().count() as u64;
+            }
         }
-        Some(blocked)
+        // It is free again after a day and two seconds, which it notices an hour later.
+        assert_eq!(blocks, hours.div_ceil(25));
+        assert_eq!(memory.addresses.len(), 24);
+        let end_s = (hours + 48) * HOUR_S;
+        assert_eq!(memory.handshakes.latest(1, end_s).0, 0);
+        assert_eq!(memory.blacklist().unwrap().first(1, end_s).0, 0);
     }
 }

@@ -19,6 +19,7 @@ use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Registry, Unit};
 use serde::Serialize;
 
+use crate::clock::wall;
 use crate::config::{AcmeChallenge, Faults};
 use crate::identity;
 use crate::policy::{Decision, Offence, Stage, Verdict};
@@ -256,7 +257,7 @@ impl Metrics {
         let mut metrics = Self {
             role,
             registry: Registry::with_prefix(role.prefix()),
-            started: SystemTime::now(),
+            started: wall(),
             endpoints: Endpoints::default(),
             established: Family::default(),
             latest_reload: Mutex::default(),
@@ -620,7 +621,7 @@ impl Metrics {
         let outcome = if refused.is_none() { "succeeded" } else { "refused" };
         self.reloads.get_or_create(&labels([("outcome", outcome)])).inc();
         self.reload_succeeded.set(refused.is_none().into());
-        let now = since_1970(SystemTime::now());
+        let now = since_1970(wall());
         self.reload_time.set(now.as_secs_f64());
         let faults = refused.into_iter().flat_map(Faults::iter).take(MAX_FAULTS).map(ToString::to_string);
         let latest = Reloaded { time: now.as_secs(), succeeded: refused.is_none(), faults: faults.collect() };

@@ -15,16 +15,17 @@ use tokio::task::{JoinHandle, spawn_blocking};
 use tokio::time::{MissedTickBehavior, interval};
 
 use crate::builder::{Cache, ConfigBuilder};
-use crate::clock::now_s;
+use crate::clock;
 use crate::config::{Fault, Faults, ListenerConfig, OwnFiles, RouteConfig, TransportKind};
 use crate::context::{self, Context};
 use crate::life::Phase;
-use crate::memory::{Memory, PolicyFile};
+use crate::memory::Memory;
 use crate::own::OwnIdentity;
 use crate::policy::{
     Client, Demand, Finished, Hints, Offence, Policy, PolicyProfile, PolicyServer, Reload, RetryPolicy,
     SecurityLevel, Turn, Verdict,
 };
+use crate::policy_file::PolicyFile;
 
 /// How often the gateway looks whether a policy has changed.
 const POLL: Duration = Duration::from_secs(1);
@@ -56,7 +57,7 @@ impl ConfigBuilder {
                 let name = profile.name.clone();
                 |error| Broken(Some(name), error)
             };
-            let made = PolicyServer::new(policy.clone(), |profile| {
+            let made = PolicyServer::new(policy.clone(), clock::now_s, |profile| {
                 let config = self.config(profile, route, own, profile.name == *default);
                 config.map_err(broken(profile))
             });
@@ -302,7 +303,7 @@ impl PolicyConfigs {
 
     /// Whether the policy serves a client whose association goes on after a restart under the same profile:
     /// its rank suffices, as for a resumed session. Returns the terms, or why the association ends.
-    pub(crate) fn goes_on(&self, route: usize, negotiated: &Negotiated) -> Result<Terms, String> {
+    pub(crate) fn goes_on(&self, route: usize, negotiated: &Negotiated, now_s: u64) -> Result<Terms, String> {
         let servers = self.servers();
         let server = servers.get(route).ok_or("its route is gone")?;
         let used = server.policy().profiles().iter().find(|profile| profile.name == negotiated.profile);
@@ -311,7 +312,7 @@ impl PolicyConfigs {
         let hints = Hints::default();
         let turn = Turn::Impossible;
         let finished = Finished { used, client: client.as_ref(), hints: &hints, is_resumed: true, turn };
-        let decision = server.policy().after(&finished, now_s());
+        let decision = server.policy().after(&finished, now_s);
         match decision.verdict {
             Verdict::Refuse => Err(decision.to_string()),
             _ => Ok(Terms { rule: decision.label().to_owned(), profile: self.digest(used) }),
@@ -332,11 +333,11 @@ impl PolicyConfigs {
     }
 
     /// Counts an offence of a client, and blocks its network if there were too many.
-    pub(crate) fn report(&self, context: &Context, address: IpAddr, offence: Offence) {
-        let Some(blocked) = self.file.report(address, offence) else { return };
+    pub(crate) fn report(&self, context: &Context, address: IpAddr, offence: Offence, now_s: u64) {
+        let Some(blocked) = self.file.report(address, offence, now_s) else { return };
         let listener = &self.builder.listener.name;
         context.metrics.network_blocked(listener, offence);
-        let seconds = blocked.until_s.saturating_sub(now_s());
+        let seconds = blocked.until_s.saturating_sub(now_s);
         tracing::warn!(listener, client = %address, seconds, "{blocked}");
     }
 }
@@ -404,7 +405,7 @@ fn poll(context: &Context, listeners: &[Arc<PolicyConfigs>]) {
             for (listener, servers) in listeners.iter().zip(made) {
                 listener.servers.store(servers);
             }
-            file.adopt(&policy);
+            file.adopt(&policy, clock::now_s());
             context::warn_of(&warnings_of(listeners));
             context.changed.send_replace(());
             context.metrics.policy_reloaded(true);

@@ -11,12 +11,13 @@ use std::fmt::Write;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
+use dunlin_tokio::http::response;
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
-use hyper::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue, LOCATION};
+use hyper::header::{CACHE_CONTROL, HeaderValue, LOCATION};
 use hyper::{Request, Response, StatusCode};
 
-use crate::clock::now_s;
+use crate::clock::{now, now_s};
 use crate::config::NamePattern;
 use crate::config::{AcmeChallenge, Join, RedirectConfig};
 use crate::context::Context;
@@ -61,7 +62,7 @@ impl Answers for Redirecting {
     }
 
     fn refuses(&self, from: SocketAddr) -> bool {
-        self.live.refuses(&self.context, from)
+        self.live.refuses(&self.context, from, now())
     }
 
     async fn answer(&self, request: Request<Incoming>, from: SocketAddr) -> Response<Full<Bytes>> {
@@ -70,7 +71,7 @@ impl Answers for Redirecting {
             self.context.metrics.acme_challenged(&self.live.config.name, AcmeChallenge::Http01);
             return Response::new(Full::from(authorization));
         }
-        redirect(&self.context, &self.live, &request, from.ip())
+        redirect(&self.context, &self.live, &request, from.ip(), now_s())
     }
 }
 
@@ -79,30 +80,27 @@ fn redirect(
     live: &ListenerState,
     request: &Request<Incoming>,
     from: IpAddr,
+    now_s: u64,
 ) -> Response<Full<Bytes>> {
-    let mut response = Response::new(Full::default());
-    response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     let location = live.config.redirect.as_ref().zip(live.tls.policed()).ok_or(NOT_NOW);
     let location = location.and_then(|(config, policed)| {
         let port = config.port.or_else(|| context.port_of(&live.config.name)).ok_or(NOT_NOW)?;
-        let location = Going { config, policed, listener: &live.config.name, from, port }.to(request)?;
+        let location =
+            Going { config, policed, listener: &live.config.name, from, port }.to(request, now_s)?;
         HeaderValue::try_from(location).map_err(|_| NO_HOST)
     });
     match location {
         Ok(location) => {
+            context.metrics.redirected(&live.config.name);
+            let mut response = Response::new(Full::default());
             // The method and the content stay (RFC 9110 §15.4.8).
             *response.status_mut() = StatusCode::TEMPORARY_REDIRECT;
+            response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
             response.headers_mut().insert(LOCATION, location);
-            context.metrics.redirected(&live.config.name);
+            response
         }
-        Err((status, text)) => {
-            *response.status_mut() = status;
-            *response.body_mut() = Full::from(text);
-            let kind = HeaderValue::from_static("text/plain; charset=utf-8");
-            response.headers_mut().insert(CONTENT_TYPE, kind);
-        }
+        Err((status, text)) => response(status, "text/plain; charset=utf-8", "no-store", Full::from(text)),
     }
-    response
 }
 
 const NOT_NOW: Refusal = (StatusCode::SERVICE_UNAVAILABLE, "the gateway cannot redirect at present\n");
@@ -124,14 +122,14 @@ impl Going<'_> {
     ///
     /// # Errors
     /// The random source has failed, or the request has no valid target.
-    fn to(&self, request: &Request<Incoming>) -> Result<String, Refusal> {
+    fn to(&self, request: &Request<Incoming>, now_s: u64) -> Result<String, Refusal> {
         let Self { config, policed, listener, from, port } = *self;
         let asked = target::host_of(request)?;
         check_fields(request.headers())?;
         let uri = request.uri();
         let (client, query) = identity(&config.attributes, uri.query().unwrap_or_default());
         let memory = policed.memory();
-        let until_s = now_s().saturating_add(config.lifetime.as_secs().max(1));
+        let until_s = now_s.saturating_add(config.lifetime.as_secs().max(1));
         let pending = client.map(|client| Pending { client, from, until_s });
         let (host, port) = match &config.join {
             Join::Name(domain) => {
@@ -147,7 +145,7 @@ impl Going<'_> {
             Join::Port(ports) => {
                 let is_name = |name: &str| !name.starts_with('*') && NamePattern::parse(name).is_some();
                 let host = asked.and_then(|asked| target::uri_host(&asked, is_name)).ok_or(NO_HOST)?;
-                let lease = |pending| memory.redirects.expect_at(listener, ports.clone(), pending, now_s());
+                let lease = |pending| memory.redirects.expect_at(listener, ports.clone(), pending, now_s);
                 (host, pending.and_then(lease).unwrap_or(port))
             }
         };

@@ -10,7 +10,6 @@ use std::sync::{Mutex, PoisonError};
 use dunlin::places::Host;
 use hashlink::LinkedHashMap;
 
-use crate::clock::now_s;
 use crate::config::Join;
 use crate::policy::Client;
 
@@ -135,14 +134,15 @@ impl Redirects {
         server_name: Option<&str>,
         port: Option<u16>,
         from: IpAddr,
+        now_s: u64,
     ) -> Option<Client> {
         let domain = match join {
             Join::Name(domain) => domain,
-            Join::Port(_) => return self.take_at(listener, port?, from, now_s()),
+            Join::Port(_) => return self.take_at(listener, port?, from, now_s),
         };
         let (label, rest) = server_name?.split_once('.')?;
         let is_below = rest.eq_ignore_ascii_case(domain);
-        self.take(&label.to_ascii_lowercase(), now_s()).filter(|_| is_below)
+        self.take(&label.to_ascii_lowercase(), now_s).filter(|_| is_below)
     }
 }
 

@@ -4,9 +4,11 @@
 //! when the file is missing or due. The file is the only state: a task of another gateway may have written
 //! it. A reload ends all tasks and starts new ones, which order at once if a certificate is due.
 
+mod schedule;
+
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::Duration;
 
 use dunlin::Side;
 use dunlin::crypto::CryptoProvider;
@@ -15,29 +17,18 @@ use tokio::task::{JoinHandle, spawn_blocking};
 use tokio::time::sleep;
 
 use crate::acme::{self, Failure, Managed, Places};
+use crate::clock::{now, wall};
 use crate::context::Context;
 use crate::life::Phase;
 use crate::listener::ListenerState;
 use crate::own::OwnIdentity;
+use schedule::{Schedule, Validity};
 
 /// How often a task looks at its file, which another gateway may have written.
 const LOOK: Duration = Duration::from_secs(60);
 
 /// How often a task asks for the lock while another gateway orders.
 const LOCK_PAUSE: Duration = Duration::from_secs(1);
-
-/// The pause after a failure, which doubles with each further one. Let's Encrypt allows five failures an
-/// hour.
-const FIRST_RETRY: Duration = Duration::from_secs(60);
-
-/// The longest pause after failures.
-const MAX_RETRY: Duration = Duration::from_secs(6 * 3600);
-
-/// How long an answer about the time of renewal holds: at least, and at most.
-const RENEWAL_INFO: [Duration; 2] = [Duration::from_secs(60), Duration::from_secs(24 * 3600)];
-
-/// When the gateway asks again an authority that does not tell the time of renewal.
-const NO_RENEWAL_INFO: Duration = Duration::from_secs(6 * 3600);
 
 /// Starts the tasks of these listeners, and lets the gateway answer the challenges of their authorities.
 pub(crate) fn follow(context: &Arc<Context>, listeners: &[Arc<ListenerState>]) -> Vec<JoinHandle<()>> {
@@ -55,8 +46,8 @@ pub(crate) fn follow(context: &Arc<Context>, listeners: &[Arc<ListenerState>]) -
             let context = context.clone();
             tokio::spawn(async move {
                 let of_task = context.clone();
-                let mut keeper =
-                    Keeper { context: of_task, live, number, failures: 0, retry: None, window: None };
+                let schedule = Schedule::default();
+                let mut keeper = Keeper { context: of_task, live, number, schedule };
                 tokio::select! {
                     () = keeper.run() => {}
                     () = context.life.reached(Phase::Draining) => {}
@@ -83,7 +74,7 @@ impl Stored {
     }
 
     fn parse(pem: &[u8], name: Option<String>, provider: &CryptoProvider) -> Result<Self, String> {
-        let loaded = LoadedCredential::from_pem(pem, pem, Side::Server, SystemTime::now(), provider);
+        let loaded = LoadedCredential::from_pem(pem, pem, Side::Server, wall(), provider);
         let loaded = loaded.map_err(|fault| fault.error().to_string())?;
         let own = OwnIdentity::new(name, loaded);
         let leaf = own.leaf().ok_or("no certificate in it")?;
@@ -97,25 +88,6 @@ impl Stored {
         own.len() == names.len()
             && names.iter().all(|name| own.iter().any(|own| own.eq_ignore_ascii_case(name)))
     }
-
-    fn lifetime(&self) -> Duration {
-        self.info.not_after.duration_since(self.info.not_before).unwrap_or_default()
-    }
-
-    /// When two thirds of its lifetime have passed.
-    fn two_thirds(&self) -> SystemTime {
-        self.info.not_before + self.lifetime() * 2 / 3
-    }
-}
-
-/// When an authority wants a certificate to be renewed.
-struct Window {
-    /// The certificate.
-    sha256: String,
-    /// A moment in the authority's window; `None` if it does not say.
-    at: Option<SystemTime>,
-    /// When to ask again.
-    again: Instant,
 }
 
 /// The task of a certificate.
@@ -124,11 +96,7 @@ struct Keeper {
     live: Arc<ListenerState>,
     /// The number of the certificate in [`ListenerState::acme`].
     number: usize,
-    /// Failures since the last success.
-    failures: u32,
-    /// No order before this.
-    retry: Option<Instant>,
-    window: Option<Window>,
+    schedule: Schedule,
 }
 
 impl Keeper {
@@ -144,9 +112,7 @@ impl Keeper {
 
     /// Counts and logs a failure. Returns the pause after it.
     fn failed(&mut self, managed: &Managed, failure: &Failure) -> Duration {
-        let pause = FIRST_RETRY.saturating_mul(1 << self.failures.min(16)).min(MAX_RETRY);
-        self.failures = self.failures.saturating_add(1);
-        self.retry = Some(Instant::now() + pause);
+        let pause = self.schedule.failed(now());
         let listener = &self.live.config.name;
         let certificate = managed.name();
         self.context.metrics.acme_ordered(listener, certificate, false);
@@ -162,7 +128,8 @@ impl Keeper {
         if let Some(pause) = self.pause(managed, stored.as_ref()).await {
             return Ok(pause);
         }
-        if let Some(left) = self.retry.and_then(|retry| retry.checked_duration_since(Instant::now())) {
+        let left = self.schedule.retries_in(now());
+        if !left.is_zero() {
             return Ok(left.min(LOOK));
         }
         let home = managed.home.clone();
@@ -177,8 +144,7 @@ impl Keeper {
         }
         let lifetime = self.order(managed).await?;
         drop(lock);
-        // An authority that wants each new certificate to be renewed at once gets no order at once.
-        (self.failures, self.retry) = (0, Some(Instant::now() + FIRST_RETRY.min(lifetime / 6)));
+        self.schedule.succeeded(lifetime, now());
         Ok(Duration::ZERO)
     }
 
@@ -205,11 +171,12 @@ impl Keeper {
         });
         let stored = written.await.unwrap_or_else(|error| Err(Failure::new("writing", error)))?;
         self.put_in_force(managed, &stored).await?;
-        if stored.two_thirds() <= SystemTime::now() {
+        let validity = Validity::of(&stored.info);
+        if validity.two_thirds() <= wall() {
             return Err(Failure::new("the authority's certificate", "it is due for renewal already"));
         }
         self.context.metrics.acme_ordered(listener, certificate, true);
-        Ok(stored.lifetime())
+        Ok(validity.lifetime())
     }
 
     fn policy_name(&self, managed: &Managed) -> Option<String> {
@@ -255,36 +222,18 @@ impl Keeper {
     /// The pause until the certificate is due, at most [`LOOK`]. `None` if it is.
     async fn pause(&mut self, managed: &Managed, stored: Option<&Stored>) -> Option<Duration> {
         let stored = stored.filter(|stored| stored.is_for(&managed.config.names))?;
-        let left = self.due(managed, stored).await.duration_since(SystemTime::now()).ok()?;
-        (!left.is_zero()).then(|| left.min(LOOK))
-    }
-
-    /// When this certificate is due: when its authority says, or after two thirds of its lifetime.
-    async fn due(&mut self, managed: &Managed, stored: &Stored) -> SystemTime {
-        let is_known = |window: &Window| window.sha256 == stored.info.sha256 && window.again > Instant::now();
-        if !self.window.as_ref().is_some_and(is_known) {
+        let certificate = Validity::of(&stored.info);
+        if self.schedule.asks(&certificate, now()) {
             let said = match stored.own.leaf() {
                 Some(leaf) => acme::renewal_window(&managed.home, &managed.http, leaf).await,
                 None => None,
             };
-            let (at, again) = match said {
-                // RFC 9773 §4.2: a moment in the window, at random.
-                Some(([start, end], again)) => {
-                    let [least, most] = RENEWAL_INFO;
-                    let mut share = [0];
-                    // Without randomness it is the beginning.
-                    let _ = self.live.tls.provider().random.fill(&mut share);
-                    let at = start + end.duration_since(start).unwrap_or_default() * share[0].into() / 256;
-                    (Some(at), again.clamp(least, most))
-                }
-                None => (None, NO_RENEWAL_INFO),
-            };
-            let sha256 = stored.info.sha256.clone();
-            self.window = Some(Window { sha256, at, again: Instant::now() + again });
+            let mut share = [0];
+            // Without randomness it is the beginning.
+            let _ = self.live.tls.provider().random.fill(&mut share);
+            self.schedule.answered(&certificate, said, share[0], now());
         }
-        let two_thirds = stored.two_thirds();
-        // An authority that postpones the renewal to the last moment leaves no time for a failure.
-        let latest = two_thirds + stored.info.not_after.duration_since(two_thirds).unwrap_or_default() / 2;
-        self.window.as_ref().and_then(|window| window.at).unwrap_or(two_thirds).min(latest)
+        let left = self.schedule.due_in(&certificate, now());
+        (!left.is_zero()).then(|| left.min(LOOK))
     }
 }

@@ -7,15 +7,18 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
+use dunlin::Now;
 use dunlin_tokio::places::Places;
 use tokio::net::{TcpListener, TcpSocket, TcpStream, UdpSocket};
 use tokio::sync::{MutexGuard, watch};
+use tokio::time::timeout;
 
+use crate::clock::now;
 use crate::config::{AdminConfig, Common, Fault, Faults, Field, Place, TransportKind};
 use crate::context::{Context, Listening};
 use crate::life::Phase;
-use crate::memory::PolicyFile;
 use crate::metrics::{Limit, Metrics};
+use crate::policy_file::PolicyFile;
 use crate::sockets::Sockets;
 use crate::{admin, http, proxy};
 
@@ -58,7 +61,7 @@ pub(crate) trait Serve: Send + Sync + Sized + 'static {
     /// The most simultaneous connections.
     fn max_connections(&self) -> usize;
     /// Whether this client gets no byte and is not counted.
-    fn refuses(&self, context: &Context, from: SocketAddr) -> bool;
+    fn refuses(&self, context: &Context, from: SocketAddr, now: Now) -> bool;
     /// Whether its connections go on until the service ends all, and are frozen then.
     fn freezes(&self) -> bool {
         false
@@ -92,7 +95,7 @@ pub(crate) async fn accept<L: Serve, F>(
     while let Some((tcp, from)) = context.accept(&places, Phase::Draining, &socket, &mut removed, name).await
     {
         let live = settings.load_full();
-        if live.refuses(&context, from) {
+        if live.refuses(&context, from, now()) {
             continue;
         }
         let serving = client(context.clone(), live.clone(), places.clone(), tcp, from);
@@ -114,7 +117,7 @@ pub(crate) fn counted<L: Serve>(
         let listener = live.name();
         context.metrics.accepted(listener);
         if let Err(limit) = serving.await {
-            context.reached_limit(listener, from, limit);
+            context.reached_limit(listener, from, limit, now());
         }
         context.metrics.closed(listener);
         drop(alive);
@@ -399,13 +402,20 @@ impl<L: Serve> Service<L> {
     /// Accepts no more clients, lets established connections end within `shutdown_time`, then ends them.
     pub(crate) async fn stop(&self) {
         let time = *self.shutdown_time.lock().unwrap_or_else(PoisonError::into_inner);
-        if !self.context.life.drain(time).await {
+        let life = &self.context.life;
+        life.drain();
+        let _ = timeout(time, life.drained()).await;
+        if !life.is_over() {
             self.end().await;
         }
     }
 
     /// Ends all connections at once, or freezes them.
     pub(crate) async fn end(&self) {
-        self.context.life.end(END_PATIENCE, FREEZE_PATIENCE).await;
+        let life = &self.context.life;
+        life.end();
+        if timeout(END_PATIENCE, life.over()).await.is_err() {
+            let _ = timeout(FREEZE_PATIENCE, life.frozen()).await;
+        }
     }
 }

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use dunlin_store::cache::CacheFault;
 use dunlin_store::{MAX_MESSAGE, MAX_SENT, SharedLog};
 
-use crate::clock::now_s;
 use crate::memory::Memory;
 use crate::policy::{AddressChange, AddressTable};
 
@@ -18,9 +17,9 @@ pub(crate) struct SharedClients {
 
 impl SharedClients {
     /// Sends this gateway's changes to the other gateways, and receives theirs.
-    pub(crate) fn exchange(&self) -> Result<(), CacheFault> {
+    pub(crate) fn exchange(&self, now_s: u64) -> Result<(), CacheFault> {
         let addresses = &self.memory.addresses;
-        tell(addresses, self.memory.max_address_lifetime_s(), |messages| self.log.exchange(messages))
+        tell(addresses, self.memory.max_address_lifetime_s(), now_s, |messages| self.log.exchange(messages))
     }
 }
 
@@ -29,6 +28,7 @@ impl SharedClients {
 fn tell<E>(
     addresses: &AddressTable,
     max_lifetime_s: u64,
+    now_s: u64,
     mut exchange: impl FnMut(&[Vec<u8>]) -> Result<Vec<Vec<u8>>, E>,
 ) -> Result<(), E> {
     let mut changes = addresses.changes();
@@ -38,7 +38,7 @@ fn tell<E>(
         match exchange(&messages) {
             Ok(received) => {
                 for change in received.iter().filter_map(|message| serde_json::from_slice(message).ok()) {
-                    addresses.learn(change, max_lifetime_s, now_s());
+                    addresses.learn(change, max_lifetime_s, now_s);
                 }
             }
             Err(fault) => {
@@ -75,13 +75,13 @@ mod tests {
         }
         // The second exchange of three fails.
         let mut sent = vec![];
-        let told = tell(&addresses, 0, |messages| {
+        let told = tell(&addresses, 0, 0, |messages| {
             sent.push(messages.len());
             if sent.len() == 2 { Err(()) } else { Ok(vec![]) }
         });
         assert_eq!((told, sent), (Err(()), vec![MAX_SENT, MAX_SENT]));
         let mut sent = vec![];
-        let told = tell(&addresses, 0, |messages| {
+        let told = tell(&addresses, 0, 0, |messages| {
             sent.push(messages.len());
             Ok::<_, ()>(vec![])
         });

@@ -4,13 +4,12 @@ use std::net::SocketAddr;
 
 use serde::Serialize;
 
-use crate::clock::now_s;
 use crate::config::{Faults, TransportKind};
 use crate::context::Context;
 use crate::identity;
-use crate::memory::PolicyFile;
 use crate::metrics::{self, MAX_FAULTS, Reloaded};
 use crate::policy::{Handshakes, Offence, Version};
+use crate::policy_file::PolicyFile;
 
 /// The most entries of a table that `/status` shows: a dashboard asks every second.
 const MAX_SHOWN: usize = 100;
@@ -93,9 +92,9 @@ struct Blocked {
 }
 
 /// The status of the gateway as JSON.
-pub(crate) fn json(context: &Context) -> Result<String, serde_json::Error> {
+pub(crate) fn json(context: &Context, now_s: u64) -> Result<String, serde_json::Error> {
     let listening = context.listening.load();
-    let started = context.metrics.started();
+    let started = metrics::since_1970(context.metrics.started()).as_secs();
     let mut policies: Vec<Policy> = vec![];
     let listeners = listening.iter().map(|listener| {
         let (accepted, connections) = context.metrics.clients(&listener.name);
@@ -106,7 +105,7 @@ pub(crate) fn json(context: &Context) -> Result<String, serde_json::Error> {
         let policy = listener.policy.as_ref().map(|policy| {
             let file = policy.path().display().to_string();
             if policies.iter().all(|other| other.file != file) {
-                policies.push(Policy::of(policy, &file));
+                policies.push(Policy::of(policy, &file, now_s));
             }
             file
         });
@@ -119,8 +118,8 @@ pub(crate) fn json(context: &Context) -> Result<String, serde_json::Error> {
     serde_json::to_string_pretty(&Status {
         phase: context.life.phase().name(),
         version: metrics::VERSION,
-        started: metrics::since_1970(started).as_secs(),
-        uptime_seconds: started.elapsed().unwrap_or_default().as_secs(),
+        started,
+        uptime_seconds: now_s.saturating_sub(started),
         connections: listeners.iter().map(|listener: &Listener<'_>| listener.connections).sum(),
         max_connections: listeners
             .iter()
@@ -134,11 +133,11 @@ pub(crate) fn json(context: &Context) -> Result<String, serde_json::Error> {
 }
 
 impl Policy {
-    fn of(policy: &PolicyFile, file: &str) -> Self {
+    fn of(policy: &PolicyFile, file: &str, now_s: u64) -> Self {
         let Version { since_s, sha256 } = policy.live().version();
         let faults = policy.live().faults();
         let faults = faults.iter().flat_map(Faults::iter).take(MAX_FAULTS).map(ToString::to_string);
-        let blocked = policy.blacklist().map(|blacklist| blacklist.first(MAX_SHOWN, now_s()));
+        let blocked = policy.memory().blacklist().map(|blacklist| blacklist.first(MAX_SHOWN, now_s));
         let networks = blocked.iter().flat_map(|(_, first)| first).map(|blocked| Blocked {
             network: blocked.network.to_string(),
             offence: match blocked.offence {
@@ -147,7 +146,7 @@ impl Policy {
             },
             until: blocked.until_s,
         });
-        let (handshakes, latest) = policy.memory().handshakes.latest(MAX_SHOWN, now_s());
+        let (handshakes, latest) = policy.memory().handshakes.latest(MAX_SHOWN, now_s);
         let handshake = |(client, of): (SocketAddr, Handshakes)| {
             let Handshakes { begun, is_served, client: identity, profile, rule, until_s: until } = of;
             Handshake { client, begun, is_served, identity, profile, rule, until }

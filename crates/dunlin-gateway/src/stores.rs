@@ -21,8 +21,9 @@ use zeroize::Zeroizing;
 use crate::config::{CacheConfig, Fault, FrozenConfig, ListenerConfig, SharedConfig};
 use crate::frozen::FrozenPlace;
 use crate::known::Learned;
-use crate::memory::{Memory, PolicyFile};
+use crate::memory::Memory;
 use crate::nodes::NodeKeys;
+use crate::policy_file::PolicyFile;
 use crate::shared_clients::SharedClients;
 
 /// The number of clients in a handshake cache in memory.

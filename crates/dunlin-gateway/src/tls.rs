@@ -14,9 +14,9 @@ use zeroize::Zeroizing;
 
 use crate::builder::{Cache, ConfigBuilder, Files};
 use crate::config::{Fault, Faults, ListenerConfig, RouteConfig, RouteProtocol, Verify};
-use crate::memory::PolicyFile;
 use crate::own::OwnIdentity;
 use crate::policy_configs::{self, PolicyConfigs, ProfileDigest};
+use crate::policy_file::PolicyFile;
 use crate::stores::Stores;
 
 /// A listener's configurations for the engine.

@@ -176,7 +176,7 @@ impl TrustList {
         if self.dids.contains_key(did) {
             return Ok(());
         }
-        let membership = membership.filter(|_| !self.roots.is_empty());
+        let membership = if !self.roots.is_empty() { membership } else { None };
         let membership = membership.ok_or_else(|| TrustError::Untrusted(did.clone()))?;
         let Membership { index, size, proof } = Membership::read(membership).ok_or(TrustError::Malformed)?;
         let hasher = Hasher(provider.sha256);

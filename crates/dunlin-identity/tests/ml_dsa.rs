@@ -10,19 +10,15 @@ use dunlin::crypto::SigningKey;
 use dunlin_identity::credential::proof::ProofError;
 use dunlin_identity::credential::{CREDENTIALS_V2, Contexts, CredentialError, Issuer, Seconds, Verifier};
 use dunlin_identity::key::{KeyError, KeyType, MAX_BASE64URL, PublicKey, base58btc, multibase_decode};
-use dunlin_identity::method::{JWK, KEY, Method, MethodError, PEER};
+use dunlin_identity::method::{JWK, KEY, Method, MethodError};
 use dunlin_identity::{Did, DidDocument, DidError};
-use keys::{ed25519, provider, public};
-use pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
+use keys::{ed25519, ml_dsa44, provider, public};
 use serde_json::json;
 
 const NOW: Seconds = 1_677_281_798;
 
-/// The key of a seed (RFC 9881 §6).
 fn key() -> Arc<dyn SigningKey> {
-    let head = b"\x30\x34\x02\x01\x00\x30\x0b\x06\x09\x60\x86\x48\x01\x65\x03\x04\x03\x11\x04\x22\x80\x20";
-    let der = [head.as_slice(), &[7; 32]].concat();
-    provider().key_loader.load(&PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(der))).unwrap()
+    ml_dsa44(7)
 }
 
 /// The beginning of a SubjectPublicKeyInfo, as OpenSSL writes it.
@@ -70,7 +66,6 @@ fn malformed_keys_are_refused() {
 fn a_key_is_too_long_for_dids_that_contain_it() {
     let key = public(&*key());
     assert_eq!(KEY.create(&key), Err(MethodError::Key("key", KeyError::UnknownType)));
-    assert_eq!(PEER.create(&key), Err(MethodError::Key("peer", KeyError::UnknownType)));
     assert_eq!(JWK.create(&key), Err(MethodError::Did(DidError::TooLong)));
 }
 

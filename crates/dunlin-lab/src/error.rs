@@ -55,6 +55,22 @@ impl Display for Error {
 
 impl std::error::Error for Error {}
 
+/// Dunlin has refused what it should do.
+pub(crate) fn failed(why: impl Display) -> Error {
+    Error::new("dunlin", why, "run it again; if it stays, this is a fault in dunlin")
+}
+
+/// A socket has failed.
+pub(crate) fn socket_failed(why: impl Display) -> Error {
+    Error::new("a socket of the lab", why, "run it again on an idle machine")
+}
+
+impl From<dunlin_pki::Error> for Error {
+    fn from(error: dunlin_pki::Error) -> Self {
+        Self::new("certificates", &error, error.advice())
+    }
+}
+
 impl From<Error> for CommandError {
     fn from(Error { what, why, advice }: Error) -> Self {
         Self::failed(what, why, advice)

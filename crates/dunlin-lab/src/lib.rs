@@ -18,7 +18,10 @@
 //! ```
 //! <!-- end of layers -->
 //!
-//! This crate is not part of the protocol. Only the program `dunlin-lab` depends on it, and tests.
+//! This crate is not part of the protocol. Only the program `dunlin-lab` depends on it, and tests. Without the
+//! feature `experiments`, it is empty.
+
+#![cfg(feature = "experiments")]
 
 pub mod capture;
 pub mod count;

@@ -12,12 +12,12 @@ use dunlin_pki::{
 };
 use tempfile::TempDir;
 
-struct Place {
+struct Files {
     directory: TempDir,
     tree: Tree,
 }
 
-impl Place {
+impl Files {
     fn new(key_type: KeyType) -> Self {
         let tree = Tree::generate(&TreeSpec::new(key_type, 30).unwrap()).unwrap();
         let place = Self { directory: TempDir::new().unwrap(), tree };
@@ -62,7 +62,7 @@ impl Place {
 #[test]
 fn loads_a_chain_and_its_key_from_one_file_or_two() {
     for key_type in [KeyType::P256, KeyType::Rsa2048, KeyType::Ed25519] {
-        let place = Place::new(key_type);
+        let place = Files::new(key_type);
         for (certificate, key) in [("server.pem", Some("server.key")), ("both.pem", None)] {
             let loaded = place.load(certificate, key).unwrap();
             let Credential::X509 { chain, .. } = &loaded.credential else { panic!("not a chain") };
@@ -75,7 +75,7 @@ fn loads_a_chain_and_its_key_from_one_file_or_two() {
 
 #[test]
 fn refuses_a_key_of_another_certificate() {
-    let place = Place::new(KeyType::P256);
+    let place = Files::new(KeyType::P256);
     place.write("other.key", &KeyPair::generate(KeyType::P256).unwrap().to_pem().unwrap());
     let error = place.load("server.pem", Some("other.key")).unwrap_err();
     assert_eq!(error, LoadError { file: place.path("other.key"), error: Error::KeyMismatch });
@@ -97,7 +97,7 @@ fn refuses_a_key_of_another_certificate() {
 
 #[test]
 fn names_the_file_that_cannot_be_used() {
-    let place = Place::new(KeyType::P256);
+    let place = Files::new(KeyType::P256);
     place.write("text", "no PEM");
     let file = |certificate, key| {
         let LoadError { file, error } = place.load(certificate, key).unwrap_err();
@@ -122,7 +122,7 @@ fn names_the_file_that_cannot_be_used() {
 
 #[test]
 fn reports_why_peers_will_refuse_the_chain() {
-    let place = Place::new(KeyType::P256);
+    let place = Files::new(KeyType::P256);
     let now = SystemTime::now();
     let month = Duration::from_secs(31 * 24 * 60 * 60);
     assert!(matches!(place.refusal(Side::Server, now + month), Some(Refusal::Expired { issuer: None, .. })));

@@ -100,7 +100,7 @@ pub enum LookUpError {
     #[error("the look-up of its issuer has left no time")]
     Late,
     /// There is no registry and no web client for DIDs of this method.
-    #[error("nobody is asked about DIDs of its method")]
+    #[error("no registry or web server is configured for DIDs of its method")]
     Method,
 }
 

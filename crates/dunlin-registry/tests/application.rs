@@ -600,7 +600,7 @@ fn a_replica_and_a_registry_keep_their_databases_apart() {
     assert!(matches!(refused, RegistryError::InUse(_)), "{refused}");
     drop(open);
 
-    let registry = common::Place::new();
+    let registry = common::RegistryDirectory::new();
     let refused = Registry::open(&path, &registry.settings()).unwrap_err();
     assert!(matches!(refused, RegistryError::OtherKey { .. }), "{refused}");
     let refused = Replica::open(&registry.path("registry"), provider(), chain(CHAIN)).unwrap_err();

@@ -4,7 +4,7 @@
 
 mod common;
 
-use common::{Place, key};
+use common::{RegistryDirectory, key};
 use dunlin_identity::method::dunlin::Operation;
 use dunlin_identity::transparency::{
     Checkpoint, CheckpointError, Hasher, NoteKey, NoteKeyKind, NoteSigner, SignedCheckpoint, root_entry,
@@ -16,18 +16,18 @@ use dunlin_registry::{Registry, RegistryError, Settings};
 use rusqlite::Connection;
 
 /// The public key of the registry of a place.
-fn log(place: &Place) -> [NoteKey; 1] {
+fn log(place: &RegistryDirectory) -> [NoteKey; 1] {
     [signer(place).key().clone()]
 }
 
-fn signer(place: &Place) -> NoteSigner {
+fn signer(place: &RegistryDirectory) -> NoteSigner {
     let settings = place.settings();
     NoteSigner::new(&place.provider, &settings.origin, NoteKeyKind::Note, settings.key).unwrap()
 }
 
 /// Two DIDs with three operations each: the entries 0, 2 and 3, and 5, 7 and 8. The others are roots of the
 /// state map.
-fn filled(place: &Place) -> Registry {
+fn filled(place: &RegistryDirectory) -> Registry {
     let registry = place.open().unwrap();
     for number in [1, 2] {
         let mut holder = place.holder(number);
@@ -38,7 +38,7 @@ fn filled(place: &Place) -> Registry {
 
 #[test]
 fn a_registry_passes_its_audit_while_it_runs() {
-    let place = Place::new();
+    let place = RegistryDirectory::new();
     let mut published = vec![place.open().unwrap().snapshot().checkpoint().clone()];
     let registry = filled(&place);
     published.push(registry.snapshot().checkpoint().clone());
@@ -57,7 +57,7 @@ fn a_registry_passes_its_audit_while_it_runs() {
 /// registry from opening.
 #[test]
 fn a_damaged_database_is_noticed() {
-    let place = Place::new();
+    let place = RegistryDirectory::new();
     drop(filled(&place));
     let changes = [
         ("DELETE FROM entry WHERE number = 8", true),
@@ -106,7 +106,7 @@ fn a_damaged_database_is_noticed() {
 /// although all rows are right.
 #[test]
 fn a_database_with_other_tables_or_triggers_is_noticed() {
-    let place = Place::new();
+    let place = RegistryDirectory::new();
     drop(filled(&place));
     let log = log(&place);
     let restored = place.path("restored");
@@ -146,7 +146,7 @@ fn a_database_with_other_tables_or_triggers_is_noticed() {
 /// Witnesses have not checked the state map of such a log.
 #[test]
 fn a_database_of_an_earlier_version_is_refused() {
-    let place = Place::new();
+    let place = RegistryDirectory::new();
     drop(filled(&place));
     let path = place.path("registry");
     let log = log(&place);
@@ -165,7 +165,7 @@ fn a_database_of_an_earlier_version_is_refused() {
 /// A registry with other states than its operations give, with everything else in order.
 #[test]
 fn a_false_root_of_the_state_map_is_noticed() {
-    let place = Place::new();
+    let place = RegistryDirectory::new();
     let registry = place.open().unwrap();
     registry.submit(place.holder(1).next()).unwrap();
     let hasher = Hasher(place.provider.sha256);
@@ -189,7 +189,7 @@ fn a_false_root_of_the_state_map_is_noticed() {
 
 #[test]
 fn a_database_without_either_signature_of_the_registry_does_not_open() {
-    let place = Place::new();
+    let place = RegistryDirectory::new();
     let text = filled(&place).snapshot().text().to_owned();
     // Three lines, an empty one, and the signatures of the log and of the witness.
     let lines: Vec<&str> = text.split_inclusive('\n').collect();
@@ -206,7 +206,7 @@ fn a_database_without_either_signature_of_the_registry_does_not_open() {
 
 #[test]
 fn a_signed_checkpoint_that_is_not_that_of_the_database_is_noticed() {
-    let place = Place::new();
+    let place = RegistryDirectory::new();
     let newest = filled(&place).snapshot().checkpoint().checkpoint().clone();
     for change in [Checkpoint { root: [1; 32], ..newest.clone() }, Checkpoint { size: 9, ..newest }] {
         let Settings { provider, origin, key, .. } = place.settings();
@@ -224,7 +224,7 @@ fn a_signed_checkpoint_that_is_not_that_of_the_database_is_noticed() {
 
 #[test]
 fn the_log_of_another_registry_is_noticed() {
-    let place = Place::new();
+    let place = RegistryDirectory::new();
     let newest = filled(&place).snapshot().checkpoint().checkpoint().clone();
     let key = place.settings().key;
     let other = NoteSigner::new(&place.provider, "other.example", NoteKeyKind::Note, key).unwrap();
@@ -243,7 +243,7 @@ fn the_log_of_another_registry_is_noticed() {
 /// A registry that hashes another text of an operation than the canonical one, with everything else in order.
 #[test]
 fn an_entry_that_is_not_canonical_is_noticed() {
-    let place = Place::new();
+    let place = RegistryDirectory::new();
     let registry = place.open().unwrap();
     let mut holder = place.holder(1);
     let entry = format!("{} ", holder.next().canonical().unwrap());
@@ -268,7 +268,7 @@ fn an_entry_that_is_not_canonical_is_noticed() {
 
 #[test]
 fn a_checkpoint_of_another_history_is_noticed() {
-    let place = Place::new();
+    let place = RegistryDirectory::new();
     let registry = filled(&place);
     let newest = registry.snapshot().checkpoint().checkpoint().clone();
     for (change, size) in [
@@ -285,7 +285,7 @@ fn a_checkpoint_of_another_history_is_noticed() {
 
 #[test]
 fn a_backup_is_restored_only_with_all_that_was_published() {
-    let place = Place::new();
+    let place = RegistryDirectory::new();
     let registry = filled(&place);
     backup(&place.path("registry"), &place.path("backup")).unwrap();
     let newest = registry.snapshot().checkpoint().clone();
@@ -320,7 +320,7 @@ fn a_backup_is_restored_only_with_all_that_was_published() {
 /// it.
 #[test]
 fn a_restored_database_has_what_the_audit_has_seen() {
-    let place = Place::new();
+    let place = RegistryDirectory::new();
     let registry = filled(&place);
     for suffix in ["", "-wal"] {
         let [from, to] = ["registry", "copy"].map(|name| place.path(&format!("{name}{suffix}")));
@@ -339,7 +339,7 @@ fn a_restored_database_has_what_the_audit_has_seen() {
 
 #[test]
 fn an_export_has_every_tile_and_grows() {
-    let place = Place::new();
+    let place = RegistryDirectory::new();
     let registry = place.open().unwrap();
     let directory = place.path("export");
     let read = |name: String| std::fs::read(directory.join(name)).unwrap();

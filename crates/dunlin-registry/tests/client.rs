@@ -12,7 +12,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
 use base64ct::{Base64, Encoding};
-use common::{NOW, Place};
+use common::{NOW, RegistryDirectory};
 use dunlin::crypto::SigningKey;
 use dunlin::wire::SignatureScheme;
 use dunlin_identity::encoding::protobuf::MessageWriter;
@@ -37,13 +37,13 @@ use tokio::net::TcpListener;
 const NOW_S: i64 = NOW as i64;
 
 /// The trust of the place's verifiers in its registry.
-fn trust(place: &Place) -> RegistryTrust {
+fn trust(place: &RegistryDirectory) -> RegistryTrust {
     let [log, witness] = signers(place).map(|signer| signer.key().clone());
     RegistryTrust::new(log, vec![witness]).unwrap()
 }
 
 /// The signers of the place's registry.
-fn signers(place: &Place) -> [NoteSigner; 2] {
+fn signers(place: &RegistryDirectory) -> [NoteSigner; 2] {
     let settings = place.settings();
     let signer = |kind| NoteSigner::new(&place.provider, &settings.origin, kind, settings.key.clone());
     [NoteKeyKind::Note, NoteKeyKind::Cosignature].map(|kind| signer(kind).unwrap())
@@ -53,7 +53,7 @@ fn signers(place: &Place) -> [NoteSigner; 2] {
 type Contradictions = Receiver<(SignedCheckpoint, SignedCheckpoint)>;
 
 /// The documents of a verifier of the place's registry, and the contradictions that it reports.
-fn reporting(place: &Place) -> (Arc<RegistryDocuments>, Contradictions) {
+fn reporting(place: &RegistryDirectory) -> (Arc<RegistryDocuments>, Contradictions) {
     let (reports, reported) = channel();
     let documents = RegistryDocuments::new(place.provider.clone(), trust(place));
     let report = move |accepted: &_, other: &_| {
@@ -69,14 +69,14 @@ fn hashes(proof: &[NodeHash]) -> Vec<u8> {
 }
 
 /// A client that knows what `documents` know.
-fn knowing(place: &Place, node: &Node, documents: &Arc<RegistryDocuments>) -> RegistryClient {
+fn knowing(place: &RegistryDirectory, node: &Node, documents: &Arc<RegistryDocuments>) -> RegistryClient {
     let https = HttpsClient::new(node.connector.clone());
     let documents = Arc::clone(documents);
     let client = RegistryClient::new(place.provider.clone(), &node.url(), https, documents);
     client.unwrap().with_clock(|| NOW_S)
 }
 
-fn client(place: &Place, url: &str, connector: TlsConnector) -> RegistryClient {
+fn client(place: &RegistryDirectory, url: &str, connector: TlsConnector) -> RegistryClient {
     let documents = Arc::new(RegistryDocuments::new(place.provider.clone(), trust(place)));
     let client = RegistryClient::new(place.provider.clone(), url, HttpsClient::new(connector), documents);
     client.unwrap().with_clock(|| NOW_S)
@@ -84,7 +84,7 @@ fn client(place: &Place, url: &str, connector: TlsConnector) -> RegistryClient {
 
 /// A client that knows nothing yet, of a node with these answers.
 async fn of_node(
-    place: &Place,
+    place: &RegistryDirectory,
     answer: impl Fn(&str) -> (u16, Vec<u8>) + Send + Sync + 'static,
 ) -> RegistryClient {
     let node = Node::new(answer).await;
@@ -147,7 +147,7 @@ async fn refusals_of_the_registry_name_it_and_the_reason() {
 
 #[tokio::test]
 async fn plain_http_is_refused() {
-    let place = Place::new();
+    let place = RegistryDirectory::new();
     let tls = Tls::new();
     for url in ["http://localhost:1", "localhost:1", "https://localhost:1/?a", "https://user@localhost:1"] {
         let documents = Arc::new(RegistryDocuments::new(place.provider.clone(), trust(&place)));
@@ -160,7 +160,7 @@ async fn plain_http_is_refused() {
 #[tokio::test]
 async fn an_unreachable_registry_is_named() {
     let site = Site::new(Limits::default()).await;
-    let place = Place::new();
+    let place = RegistryDirectory::new();
     let closed = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = closed.local_addr().unwrap().port();
     drop(closed);
@@ -179,7 +179,7 @@ async fn an_unreachable_registry_is_named() {
 /// The clock of this test advances as soon as nothing else happens.
 #[tokio::test(start_paused = true)]
 async fn a_silent_registry_is_left_at_the_deadline() {
-    let place = Place::new();
+    let place = RegistryDirectory::new();
     let tls = Tls::new();
     let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("https://localhost:{}", silent.local_addr().unwrap().port());
@@ -198,7 +198,7 @@ async fn a_silent_registry_is_left_at_the_deadline() {
 
 #[tokio::test]
 async fn answers_that_are_none_of_a_registry_are_refused() {
-    let place = Place::new();
+    let place = RegistryDirectory::new();
     let did = place.holder(1).next().did().clone();
     let client = of_node(&place, |_| (500, b"{\"error\":\"a\\nb\"}".to_vec())).await;
     let refused = client.resolve(&did).await.unwrap_err();
@@ -217,7 +217,7 @@ async fn answers_that_are_none_of_a_registry_are_refused() {
 
 #[tokio::test]
 async fn what_a_false_node_forges_is_refused() {
-    let place = Place::new();
+    let place = RegistryDirectory::new();
     let (registry, mut holder, mut other) = (place.open().unwrap(), place.holder(1), place.holder(2));
     let first = holder.next();
     let old_document = holder.state().document().canonical().as_bytes().to_vec();
@@ -229,7 +229,7 @@ async fn what_a_false_node_forges_is_refused() {
 
     let text = String::from_utf8(right.checkpoint.clone()).unwrap();
     let forged_text = text.replacen("\n6\n", "\n7\n", 1);
-    let elsewhere = Place::new();
+    let elsewhere = RegistryDirectory::new();
     let settings = dunlin_registry::Settings { origin: "other.example".into(), ..elsewhere.settings() };
     Registry::create(&elsewhere.path("other"), &settings).unwrap();
     let elsewhere = Registry::open(&elsewhere.path("other"), &settings).unwrap();
@@ -269,7 +269,7 @@ async fn what_a_false_node_forges_is_refused() {
 
 #[tokio::test]
 async fn an_operation_that_the_log_lacks_is_not_acknowledged() {
-    let place = Place::new();
+    let place = RegistryDirectory::new();
     let registry = place.open().unwrap();
     let mut holder = place.holder(1);
     place.submit(&registry, vec![place.holder(2).next(), place.holder(3).next()]);
@@ -293,7 +293,7 @@ async fn an_operation_that_the_log_lacks_is_not_acknowledged() {
 
 #[tokio::test]
 async fn an_old_checkpoint_is_stale_and_none_goes_back() {
-    let place = Place::new();
+    let place = RegistryDirectory::new();
     let registry = place.open().unwrap();
     let mut holder = place.holder(1);
     place.submit(&registry, vec![holder.next()]);
@@ -331,7 +331,7 @@ async fn an_old_checkpoint_is_stale_and_none_goes_back() {
 /// A watch hears an answer in every checkpoint that the registry has signed, and in nothing else.
 #[tokio::test]
 async fn an_old_checkpoint_is_an_answer_and_an_unsigned_one_is_none() {
-    let place = Place::new();
+    let place = RegistryDirectory::new();
     let registry = place.open().unwrap();
     let mut holder = place.holder(1);
     place.submit(&registry, vec![holder.next()]);
@@ -359,7 +359,7 @@ async fn an_old_checkpoint_is_an_answer_and_an_unsigned_one_is_none() {
 /// The registry's key has signed both histories.
 #[tokio::test]
 async fn two_histories_of_one_registry_are_noticed() {
-    let place = Place::new();
+    let place = RegistryDirectory::new();
     let first = place.open().unwrap();
     place.submit(&first, (0..3).map(|number| place.holder(number).next()).collect());
     Registry::create(&place.path("second"), &place.settings()).unwrap();
@@ -400,7 +400,7 @@ async fn two_histories_of_one_registry_are_noticed() {
 /// number.
 #[tokio::test]
 async fn two_documents_with_one_number_are_no_deactivation() {
-    let place = Place::new();
+    let place = RegistryDirectory::new();
     let registry = place.open().unwrap();
     let mut holder = place.holder(1);
     place.submit(&registry, vec![holder.next()]);
@@ -457,7 +457,7 @@ async fn two_documents_with_one_number_are_no_deactivation() {
 /// A peer shows another history of the same size while the registry answers.
 #[tokio::test]
 async fn a_second_history_is_noticed_while_an_answer_is_under_way() {
-    let place = Place::new();
+    let place = RegistryDirectory::new();
     let first = place.open().unwrap();
     let mut holder = place.holder(1);
     Registry::create(&place.path("second"), &place.settings()).unwrap();
@@ -505,7 +505,7 @@ async fn a_second_history_is_noticed_while_an_answer_is_under_way() {
 /// The evidence is not lost if it comes in a handshake.
 #[test]
 fn a_staple_of_a_second_history_is_reported() {
-    let place = Place::new();
+    let place = RegistryDirectory::new();
     let first = place.open().unwrap();
     let mut holder = place.holder(1);
     Registry::create(&place.path("second"), &place.settings()).unwrap();
@@ -575,7 +575,7 @@ fn answers(registry: &Registry, did: &Did) -> impl Fn(&str) -> (u16, Vec<u8>) + 
 /// A stuck node, or one that hides a rotation or a creation on purpose, comes first.
 #[tokio::test]
 async fn a_new_client_believes_no_single_node_that_nothing_has_changed() {
-    let place = Place::new();
+    let place = RegistryDirectory::new();
     let (registry, mut holder, mut later) = (place.open().unwrap(), place.holder(1), place.holder(2));
     place.submit(&registry, vec![holder.next()]);
     let creation = later.next();
@@ -600,7 +600,7 @@ async fn a_new_client_believes_no_single_node_that_nothing_has_changed() {
 /// A slow node that is honest has nearly half of the time to say what a stuck one hides.
 #[tokio::test(start_paused = true)]
 async fn a_survey_waits_for_slow_nodes() {
-    let place = Place::new();
+    let place = RegistryDirectory::new();
     let registry = place.open().unwrap();
     let mut holder = place.holder(1);
     place.submit(&registry, vec![holder.next()]);
@@ -617,7 +617,7 @@ async fn a_survey_waits_for_slow_nodes() {
 
 #[tokio::test]
 async fn the_node_that_has_answered_last_is_asked_first() {
-    let place = Place::new();
+    let place = RegistryDirectory::new();
     let registry = place.open().unwrap();
     let mut holder = place.holder(1);
     place.submit(&registry, vec![holder.next()]);
@@ -639,7 +639,13 @@ async fn the_node_that_has_answered_last_is_asked_first() {
 }
 
 /// A block by one validator with this key, whose header has the hash of a checkpoint's text.
-fn block(place: &Place, chain: &Chain, text: &str, key: &dyn SigningKey, height: u64) -> LightBlock {
+fn block(
+    place: &RegistryDirectory,
+    chain: &Chain,
+    text: &str,
+    key: &dyn SigningKey,
+    height: u64,
+) -> LightBlock {
     let new = MessageWriter::default;
     let hasher = Hasher(place.provider.sha256);
     let public = PublicKey::from_spki(key.public_key()).unwrap();
@@ -668,7 +674,7 @@ fn block(place: &Place, chain: &Chain, text: &str, key: &dyn SigningKey, height:
 /// The validators have signed both checkpoints, so one node's wrong proof is no evidence against them.
 #[tokio::test]
 async fn a_wrong_proof_of_one_node_says_nothing_about_the_validators() {
-    let place = Place::new();
+    let place = RegistryDirectory::new();
     let registry = place.open().unwrap();
     let mut holder = place.holder(1);
     let key = common::key(&place.provider, [7, 7, 7]);

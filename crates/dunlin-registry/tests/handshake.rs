@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use base64ct::{Base64, Encoding};
-use common::{Holder, Place};
+use common::{Holder, RegistryDirectory};
 use dunlin::auth::{Belief, DidProofs, KnownRegistry};
 use dunlin::crypto::SigningKey;
 use dunlin::wire::{AlertDescription as Alert, SignatureScheme};
@@ -235,7 +235,7 @@ async fn a_stale_proof_is_refused_or_replaced_by_a_look_up() {
     let operator = Operator::new();
     let document = holder.state().document();
     // The same history, signed a day ago.
-    let late = Place::new();
+    let late = RegistryDirectory::new();
     late.clock.store(now_s() - DEFAULT_CHECKPOINT_AGE - 10, Ordering::Relaxed);
     let registry = late.open().unwrap();
     let mut same = late.holder(1);
@@ -329,7 +329,7 @@ async fn stale_and_forged_proofs_of_bare_dids_are_refused() {
     let own_malformed = bare(document, holder.key(0), malformed);
     hub.refuses(own_malformed, Alert::DECODE_ERROR, "proof of a DID: the field document").await;
     // The same history, signed a day ago.
-    let late = Place::new();
+    let late = RegistryDirectory::new();
     late.clock.store(now_s() - DEFAULT_CHECKPOINT_AGE - 10, Ordering::Relaxed);
     let registry = late.open().unwrap();
     late.submit(&registry, vec![late.holder(1).next()]);
@@ -671,7 +671,7 @@ async fn a_stapler_sends_proofs_of_its_own_key_to_peers_that_accept_them() {
 /// The clock of this test advances as soon as nothing else happens.
 #[tokio::test(start_paused = true)]
 async fn failures_of_a_stapler_are_reported_once_until_they_change() {
-    let place = Place::new();
+    let place = RegistryDirectory::new();
     let mut holder = place.holder(1);
     holder.next();
     let client = registry_client(&place, "https://localhost:1", site::Tls::new().connector);
@@ -728,7 +728,7 @@ async fn a_thawed_peer_is_asked_about_in_the_background() {
 /// advances as soon as nothing else happens.
 #[tokio::test(start_paused = true)]
 async fn a_registry_without_an_answer_for_a_minute_is_silent() {
-    let place = Place::new();
+    let place = RegistryDirectory::new();
     let registry = place.open().unwrap();
     let mut holder = place.holder(1);
     place.submit(&registry, vec![holder.next()]);

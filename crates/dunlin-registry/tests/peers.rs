@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::{Command, Output};
 use std::sync::OnceLock;
 
-use common::Place;
+use common::RegistryDirectory;
 use dunlin_registry::Registry;
 use dunlin_registry::copy::export;
 use dunlin_registry::server::Limits;
@@ -38,7 +38,7 @@ fn checked(registry: &Registry, url: &str, more: &[&str]) -> Output {
 
 #[test]
 fn go_and_tessera_accept_the_exported_log_and_notice_a_changed_byte() {
-    let place = Place::new();
+    let place = RegistryDirectory::new();
     let registry = place.open().unwrap();
     let directory = place.path("export");
     let url = format!("file://{}", directory.display());

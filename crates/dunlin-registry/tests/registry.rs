@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Sender, channel};
 
-use common::{NOW, ORIGIN, Place, key};
+use common::{NOW, ORIGIN, RegistryDirectory, key};
 use dunlin_identity::Sha256Hash;
 use dunlin_identity::key::PublicKey;
 use dunlin_identity::method::dunlin::{MAX_OPERATION, Operation, OperationError, first_document};
@@ -29,7 +29,7 @@ fn trust(registry: &Registry) -> RegistryTrust {
 
 #[test]
 fn a_did_is_created_updated_deactivated_and_proven_at_each_step() {
-    let place = Place::new();
+    let place = RegistryDirectory::new();
     let registry = place.open().unwrap();
     let mut holder = place.holder(1);
     let mut newest = registry.snapshot();
@@ -54,7 +54,7 @@ fn a_did_is_created_updated_deactivated_and_proven_at_each_step() {
 
 #[test]
 fn the_absence_of_a_did_is_proven() {
-    let place = Place::new();
+    let place = RegistryDirectory::new();
     let registry = place.open().unwrap();
     place.submit(&registry, (0..20).map(|n| place.holder(n).next()).collect());
     let mut unknown = place.holder(20);
@@ -70,7 +70,7 @@ fn the_absence_of_a_did_is_proven() {
 
 #[test]
 fn invalid_operations_are_refused_and_leave_nothing() {
-    let place = Place::new();
+    let place = RegistryDirectory::new();
     let registry = place.open().unwrap();
     let mut holder = place.holder(1);
     let create = holder.next();
@@ -99,7 +99,7 @@ fn invalid_operations_are_refused_and_leave_nothing() {
 
 #[test]
 fn a_repeated_operation_is_acknowledged_again() {
-    let place = Place::new();
+    let place = RegistryDirectory::new();
     let registry = place.open().unwrap();
     let mut holder = place.holder(1);
     let create = holder.next();
@@ -117,7 +117,7 @@ fn a_repeated_operation_is_acknowledged_again() {
 /// no client gets it for other bytes.
 #[test]
 fn an_operation_with_another_signature_is_not_acknowledged() {
-    let place = Place::new();
+    let place = RegistryDirectory::new();
     let provider = dunlin_awslc::provider();
     let registry = place.open().unwrap();
     let [own, next, recovery] = [(); 3].map(|()| KeyPair::generate(KeyType::P256).unwrap());
@@ -149,7 +149,7 @@ fn stop_the_writer(registry: &Registry, operation: Operation) -> Sender<()> {
 
 #[test]
 fn waiting_operations_share_a_transaction() {
-    let place = Place::new();
+    let place = RegistryDirectory::new();
     let registry = Arc::new(place.open().unwrap());
     // The writer waits in the answer to the first operation, while the others arrive.
     let release = stop_the_writer(&registry, place.holder(0).next());
@@ -175,7 +175,7 @@ fn waiting_operations_share_a_transaction() {
 /// Strangers' creations leave places for the holders of DIDs.
 #[test]
 fn a_full_queue_refuses_instead_of_waiting() {
-    let place = Place::new();
+    let place = RegistryDirectory::new();
     let registry = place.open().unwrap();
     let mut holder = place.holder(0);
     registry.submit(holder.next()).unwrap();
@@ -205,7 +205,7 @@ fn a_full_queue_refuses_instead_of_waiting() {
 /// has the same effect.
 #[test]
 fn two_processes_that_write_sign_one_history() {
-    let place = Place::new();
+    let place = RegistryDirectory::new();
     let [path, lock, link] = ["registry", "registry-lock", "link"].map(|name| place.path(name));
     let first = place.open().unwrap();
     // Another name of the file has the same lock.
@@ -233,7 +233,7 @@ fn two_processes_that_write_sign_one_history() {
 
 #[test]
 fn an_entry_bundle_is_read_in_pieces() {
-    let place = Place::new();
+    let place = RegistryDirectory::new();
     let registry = Arc::new(place.open().unwrap());
     place.submit(&registry, (0..300).map(|number| place.holder(number).next()).collect());
     let size = registry.snapshot().size();
@@ -264,7 +264,7 @@ fn an_entry_bundle_is_read_in_pieces() {
 
 #[test]
 fn a_reopened_registry_goes_on() {
-    let place = Place::new();
+    let place = RegistryDirectory::new();
     let mut holder = place.holder(1);
     let before = {
         let registry = place.open().unwrap();
@@ -302,7 +302,7 @@ fn a_reopened_registry_goes_on() {
 
 #[test]
 fn the_checkpoint_stays_fresh_and_its_time_never_goes_back() {
-    let place = Place::new();
+    let place = RegistryDirectory::new();
     let times = |registry: &Registry| {
         let snapshot = registry.snapshot();
         let [_, witness] = registry.keys();
@@ -339,7 +339,7 @@ fn the_checkpoint_stays_fresh_and_its_time_never_goes_back() {
 
 #[test]
 fn a_damaged_state_holds_up_no_other_did() {
-    let place = Place::new();
+    let place = RegistryDirectory::new();
     let registry = place.open().unwrap();
     let mut damaged = place.holder(1);
     let mut other = place.holder(2);
@@ -358,7 +358,7 @@ fn a_damaged_state_holds_up_no_other_did() {
 
 #[test]
 fn a_number_that_nobody_could_read_again_does_not_enter_the_log() {
-    let place = Place::new();
+    let place = RegistryDirectory::new();
     let text = String::from_utf8(place.holder(1).next().canonical().unwrap().into()).unwrap();
     let changed = text.replacen("{", "{\"x\":1e16,", 1);
     assert_ne!(changed, text);
@@ -367,7 +367,7 @@ fn a_number_that_nobody_could_read_again_does_not_enter_the_log() {
 
 #[test]
 fn a_failed_transaction_leaves_nothing_and_the_registry_goes_on() {
-    let place = Place::new();
+    let place = RegistryDirectory::new();
     let registry = place.open().unwrap();
     let mut holder = place.holder(1);
     registry.submit(holder.next()).unwrap();
@@ -386,7 +386,7 @@ fn a_failed_transaction_leaves_nothing_and_the_registry_goes_on() {
 
 #[test]
 fn tiles_and_entries_make_the_tree_of_the_checkpoint() {
-    let place = Place::new();
+    let place = RegistryDirectory::new();
     let registry = place.open().unwrap();
     let operations: Vec<_> = (0..600).map(|number| place.holder(number).next()).collect();
     operations.chunks(500).for_each(|chunk| place.submit(&registry, chunk.to_vec()));
@@ -455,7 +455,7 @@ fn tiles_and_entries_make_the_tree_of_the_checkpoint() {
 /// The root of the state map ends every transaction with operations. A refresh adds nothing.
 #[test]
 fn the_last_entry_is_the_root_of_the_state_map() {
-    let place = Place::new();
+    let place = RegistryDirectory::new();
     let registry = place.open().unwrap();
     let hasher = Hasher(place.provider.sha256);
     let mut sizes = vec![registry.snapshot().size()];
@@ -482,7 +482,7 @@ fn the_last_entry_is_the_root_of_the_state_map() {
 
 #[test]
 fn an_older_map_under_a_newer_checkpoint_is_refused() {
-    let place = Place::new();
+    let place = RegistryDirectory::new();
     let registry = place.open().unwrap();
     let mut holder = place.holder(1);
     registry.submit(holder.next()).unwrap();

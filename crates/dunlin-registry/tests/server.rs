@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use base64ct::{Base64, Encoding};
-use common::{NOW, Place};
+use common::{NOW, RegistryDirectory};
 use dunlin_identity::method::dunlin::MAX_OPERATION;
 use dunlin_identity::transparency::{
     Hasher, NoteKeyKind, NoteSigner, RegistryTrust, SignedCheckpoint, Staple, StateProof, map_key,
@@ -156,7 +156,7 @@ async fn a_full_registry_has_room_for_one_update_and_the_end_of_each_did() {
 /// Each creation counts with what its DID may still need. A reopened registry has reserved the same.
 #[tokio::test]
 async fn creations_leave_the_room_of_other_dids() {
-    let place = Place::new();
+    let place = RegistryDirectory::new();
     let registry = place.open().unwrap();
     let mut holders: Vec<_> = (0..50).map(|number| place.holder(number)).collect();
     place.submit(&registry, holders.iter_mut().map(|holder| holder.next()).collect());
@@ -210,7 +210,7 @@ async fn a_did_has_a_rate_of_its_own() {
 
 #[tokio::test]
 async fn creations_can_demand_admission() {
-    let place = Place::new();
+    let place = RegistryDirectory::new();
     let [mut admitted, mut other] = [1, 2].map(|number| place.holder(number));
     let create = admitted.next();
     let refused = other.next();
@@ -253,7 +253,7 @@ async fn all_hosts_together_must_wait_if_they_append_too_much() {
 /// The client would take the status 404 for the absence of the DID.
 #[tokio::test]
 async fn a_staple_that_is_too_long_is_no_missing_did() {
-    let place = Place::new();
+    let place = RegistryDirectory::new();
     let signer = |number: u64| {
         let name = format!("{number:a>255}");
         let key = common::key(&place.provider, [8, 8, number]);
@@ -468,7 +468,7 @@ async fn the_history_of_a_did_comes_in_order_and_in_parts() {
 /// Readers see a state only after the witnesses have cosigned it.
 #[tokio::test]
 async fn a_history_ends_with_the_state_that_readers_see() {
-    let place = Place::new();
+    let place = RegistryDirectory::new();
     let witness = common::key(&place.provider, [8, 8, 8]);
     let witness = NoteSigner::new(&place.provider, "witness", NoteKeyKind::Cosignature, witness).unwrap();
     let mut holder = place.holder(1);

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use base64ct::{Base64, Encoding};
-use common::{NOW, ORIGIN, Place, key, log};
+use common::{NOW, ORIGIN, RegistryDirectory, key, log};
 use dunlin_identity::transparency::{
     Checkpoint, CheckpointError, Hasher, MapLeaf, Nodes, NoteKey, NoteKeyKind, NoteSigner, RegistryTrust,
     SignedCheckpoint, StapleError, StateMap, StateProof, Tree, map_key, root_entry,
@@ -36,13 +36,13 @@ use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tracing::Level;
 
-fn signers(place: &Place) -> [NoteSigner; 2] {
+fn signers(place: &RegistryDirectory) -> [NoteSigner; 2] {
     let settings = place.settings();
     let signer = |kind| NoteSigner::new(&place.provider, &settings.origin, kind, settings.key.clone());
     [NoteKeyKind::Note, NoteKeyKind::Cosignature].map(|kind| signer(kind).unwrap())
 }
 
-fn settings(place: &Place) -> WatchSettings {
+fn settings(place: &RegistryDirectory) -> WatchSettings {
     let provider = place.provider.clone();
     let clock = place.clock.clone();
     let [log, _] = signers(place).map(|signer| signer.key().clone());
@@ -56,12 +56,12 @@ fn settings(place: &Place) -> WatchSettings {
     }
 }
 
-fn watch_key(place: &Place) -> NoteKey {
+fn watch_key(place: &RegistryDirectory) -> NoteKey {
     settings(place).signer().unwrap().key().clone()
 }
 
 /// The trust of verifiers that demand the watch's signature.
-fn trust(place: &Place) -> RegistryTrust {
+fn trust(place: &RegistryDirectory) -> RegistryTrust {
     let [log, witness] = signers(place).map(|signer| signer.key().clone());
     RegistryTrust::new(log, vec![witness]).unwrap().with_watches(vec![watch_key(place)], 1).unwrap()
 }
@@ -75,7 +75,7 @@ struct Running {
 
 impl Running {
     /// With the database at this path, which is made if it is missing.
-    async fn start(place: &Place, path: &str, registry: &str, trusted: TlsConnector) -> Self {
+    async fn start(place: &RegistryDirectory, path: &str, registry: &str, trusted: TlsConnector) -> Self {
         let path = place.path(path);
         if !path.exists() {
             Watch::create(&path, &place.provider, ORIGIN).unwrap();
@@ -120,7 +120,7 @@ impl Running {
 
 /// A registry over HTTPS that shows only what the watch has cosigned.
 async fn watched() -> Site {
-    let place = Place::new();
+    let place = RegistryDirectory::new();
     let settings = Settings { watches: vec![watch_key(&place)], needed_watches: 1, ..place.settings() };
     let registry = Registry::open(&place.path("registry"), &settings).unwrap();
     Site::of(place, registry, Limits::default()).await
@@ -182,7 +182,7 @@ struct Thief {
 
 impl Thief {
     /// Signs the tree of its entries, and returns the checkpoint and the tree.
-    fn sign(&self, place: &Place) -> (SignedCheckpoint, Tree) {
+    fn sign(&self, place: &RegistryDirectory) -> (SignedCheckpoint, Tree) {
         let hasher = Hasher(place.provider.sha256);
         let entries = self.entries.lock().unwrap();
         let mut tree = Tree::default();
@@ -230,7 +230,7 @@ impl Thief {
 #[tokio::test]
 async fn a_false_map_in_the_log_is_named_and_refused() {
     let errors = log::lines(Level::ERROR);
-    let place = Place::new();
+    let place = RegistryDirectory::new();
     let registry = place.open().unwrap();
     let mut holders: Vec<_> = (1..40).map(|number| place.holder(number)).collect();
     place.submit(&registry, holders.iter_mut().map(|holder| holder.next()).collect());
@@ -318,7 +318,7 @@ async fn a_false_map_in_the_log_is_named_and_refused() {
 
 #[tokio::test]
 async fn false_entries_of_every_kind_are_named() {
-    let place = Place::new();
+    let place = RegistryDirectory::new();
     let registry = place.open().unwrap();
     let mut holder = place.holder(1);
     let hasher = Hasher(place.provider.sha256);
@@ -396,7 +396,7 @@ async fn other_histories_and_strangers_are_refused() {
 }
 
 /// The files with the evidence of a watch.
-fn evidence(place: &Place) -> Vec<PathBuf> {
+fn evidence(place: &RegistryDirectory) -> Vec<PathBuf> {
     let files = place.path("").read_dir().unwrap().map(|entry| entry.unwrap().path());
     files.filter(|path| path.file_name().unwrap().to_string_lossy().starts_with("evidence-")).collect()
 }
@@ -404,7 +404,7 @@ fn evidence(place: &Place) -> Vec<PathBuf> {
 /// The registry shows another history, which is larger than the verified one.
 #[tokio::test]
 async fn a_larger_history_is_named_and_kept_as_evidence_and_never_cosigned() {
-    let place = Place::new();
+    let place = RegistryDirectory::new();
     let first = place.open().unwrap();
     Registry::create(&place.path("second"), &place.settings()).unwrap();
     let second = Registry::open(&place.path("second"), &place.settings()).unwrap();
@@ -467,7 +467,7 @@ async fn a_larger_history_is_named_and_kept_as_evidence_and_never_cosigned() {
 /// these in every period.
 #[tokio::test]
 async fn a_log_that_is_shown_in_part_is_examined_once_in_a_while() {
-    let place = Place::new();
+    let place = RegistryDirectory::new();
     let registry = place.open().unwrap();
     place.submit(&registry, (0..257).map(|number| place.holder(number).next()).collect());
     let size = registry.snapshot().size();
@@ -523,7 +523,7 @@ async fn a_log_that_is_shown_in_part_is_examined_once_in_a_while() {
 /// Bundles have entries of up to 65,535 bytes, and honest ones of 20 KiB.
 #[tokio::test]
 async fn a_false_entry_in_the_largest_bundle_is_named_and_kept_as_evidence() {
-    let place = Place::new();
+    let place = RegistryDirectory::new();
     let thief = Thief::default();
     *thief.entries.lock().unwrap() = vec![vec![b'x'; usize::from(u16::MAX)]; 256];
     let (signed, _) = thief.sign(&place);
@@ -547,7 +547,7 @@ async fn a_false_entry_in_the_largest_bundle_is_named_and_kept_as_evidence() {
 /// The registry replaces its key while the watch runs.
 #[tokio::test]
 async fn a_registry_signs_with_an_old_and_a_new_key_and_its_witnesses_go_on() {
-    let place = Place::new();
+    let place = RegistryDirectory::new();
     let next_key = Some(key(&place.provider, [9, 9, 9]));
     let only_next = Settings { key: next_key.clone().unwrap(), ..place.settings() };
     let mut holder = place.holder(1);

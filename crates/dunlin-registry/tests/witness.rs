@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, SystemTime};
 
-use common::{NOW, Place};
+use common::{NOW, RegistryDirectory};
 use dunlin::auth::X509Trust;
 use dunlin::{ClientConfig, Profile, Trust};
 use dunlin_identity::transparency::{
@@ -45,7 +45,7 @@ impl Drop for GoWitness {
 
 impl GoWitness {
     /// Starts one that knows the log of the place's registry.
-    fn start(place: &Place) -> Self {
+    fn start(place: &RegistryDirectory) -> Self {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
         let program = concat!(env!("CARGO_TARGET_TMPDIR"), "/witness");
         let mut build = Command::new(root.join("tools/go"));
@@ -88,13 +88,13 @@ impl GoWitness {
     }
 }
 
-fn log(place: &Place) -> NoteKey {
+fn log(place: &RegistryDirectory) -> NoteKey {
     let Settings { provider, origin, key, .. } = place.settings();
     NoteSigner::new(&provider, &origin, NoteKeyKind::Note, key).unwrap().key().clone()
 }
 
 /// A registry at a path that shows only what this witness has cosigned. Both have the time of this machine.
-fn witnessed(place: &Place, path: &str, witness: &GoWitness) -> Registry {
+fn witnessed(place: &RegistryDirectory, path: &str, witness: &GoWitness) -> Registry {
     let now_s = SystemTime::UNIX_EPOCH.elapsed().unwrap().as_secs();
     place.clock.store(now_s, Ordering::Relaxed);
     let settings = Settings { witnesses: vec![witness.key.clone()], ..place.settings() };
@@ -103,7 +103,7 @@ fn witnessed(place: &Place, path: &str, witness: &GoWitness) -> Registry {
 
 #[tokio::test]
 async fn a_state_is_shown_when_the_witness_has_cosigned_it() {
-    let place = Place::new();
+    let place = RegistryDirectory::new();
     let witness = GoWitness::start(&place);
     let registry = witnessed(&place, "registry", &witness);
     let now_s = place.clock.load(Ordering::Relaxed);
@@ -139,7 +139,7 @@ async fn a_state_is_shown_when_the_witness_has_cosigned_it() {
 
 #[tokio::test]
 async fn new_states_are_shown_as_they_come() {
-    let place = Place::new();
+    let place = RegistryDirectory::new();
     let witness = GoWitness::start(&place);
     let registry = Arc::new(witnessed(&place, "registry", &witness));
     let following = follow(Arc::clone(&registry), vec![witness.client()], Duration::from_millis(1));
@@ -159,7 +159,7 @@ async fn new_states_are_shown_as_they_come() {
 
 #[tokio::test]
 async fn a_witness_refuses_a_second_history() {
-    let place = Place::new();
+    let place = RegistryDirectory::new();
     let witness = GoWitness::start(&place);
     Registry::create(&place.path("second"), &place.settings()).unwrap();
     let [first, second] = ["registry", "second"].map(|path| witnessed(&place, path, &witness));
@@ -187,7 +187,7 @@ async fn a_witness_refuses_a_second_history() {
 /// A thief of the registry's key claims other states of the DIDs after the same operations.
 #[tokio::test]
 async fn a_witness_refuses_a_second_map_for_one_size() {
-    let place = Place::new();
+    let place = RegistryDirectory::new();
     let witness = GoWitness::start(&place);
     let registry = witnessed(&place, "registry", &witness);
     place.submit(&registry, (0..5).map(|number| place.holder(number).next()).collect());
@@ -221,7 +221,7 @@ async fn a_witness_refuses_a_second_map_for_one_size() {
 
 #[tokio::test]
 async fn wrong_answers_count_for_nothing() {
-    let place = Place::new();
+    let place = RegistryDirectory::new();
     let witness = GoWitness::start(&place);
     let registry = witnessed(&place, "registry", &witness);
     place.submit(&registry, vec![place.holder(1).next()]);
@@ -251,7 +251,7 @@ async fn wrong_answers_count_for_nothing() {
 
 #[tokio::test]
 async fn unusable_witnesses_are_refused() {
-    let place = Place::new();
+    let place = RegistryDirectory::new();
     let witness = GoWitness::start(&place);
     for url in ["", "witness.example", "http://witness.example/", "https://", "https://a b/", "https://a/?b"]
     {

@@ -6,7 +6,7 @@ mod common;
 
 use std::time::Duration;
 
-use common::{Place, log};
+use common::{RegistryDirectory, log};
 use dunlin_registry::{Registry, RegistryError, Settings};
 use rusqlite::Connection;
 use tracing::Level;
@@ -15,7 +15,7 @@ use tracing::Level;
 async fn a_registry_that_cannot_write_says_why_and_whether_it_goes_on() {
     let errors = log::lines(Level::ERROR);
     // It signs its checkpoint again all the time, without operations.
-    let place = Place::new();
+    let place = RegistryDirectory::new();
     let refresh = Duration::from_millis(1);
     let registry =
         Registry::open(&place.path("registry"), &Settings { refresh, ..place.settings() }).unwrap();

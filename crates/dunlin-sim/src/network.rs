@@ -103,7 +103,9 @@ impl MultiHomed {
 impl Host for MultiHomed {
     fn receive(&mut self, now: Now, at: SocketAddr, from: SocketAddr, datagram: &[u8]) {
         let interface = self.addresses.iter().position(|address| *address == Some(at.ip()));
-        if let Some(interface) = interface.filter(|_| at.port() == self.port) {
+        if at.port() == self.port
+            && let Some(interface) = interface
+        {
             let path = Path { local: Local(interface as u32), ..from.into() };
             let _ = self.connection.receive(now, path, datagram);
         }

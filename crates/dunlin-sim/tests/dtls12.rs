@@ -9,7 +9,7 @@ use std::time::Duration;
 use common::{App, Configs, DELAY, OwnPair, close, connect, exchange, longest, sent};
 use dunlin::auth::{Psk, PskTable};
 use dunlin::cache::{CacheMode, DEFAULT_MAX_AGE};
-use dunlin::error::{Error, PeerIncompatible, PeerMisbehaved, What};
+use dunlin::error::{Error, Field, PeerIncompatible, PeerMisbehaved};
 use dunlin::resume::Tickets;
 use dunlin::wire::{AlertDescription, ProtocolVersion};
 use dunlin::{
@@ -419,7 +419,7 @@ fn a_fifth_demand_for_a_cookie_ends_the_handshake_if_nobody_can_have_forged_it()
     let mut client = configs.client();
     let alert = vec![2, AlertDescription::UNEXPECTED_MESSAGE.0];
     assert_eq!(demand_cookies(&mut client, &COOKIE), (5, vec![alert]));
-    let flood = Error::PeerMisbehaved(PeerMisbehaved::Flood(What::HelloVerifyRequests));
+    let flood = Error::PeerMisbehaved(PeerMisbehaved::Flood(Field::HelloVerifyRequests));
     assert_eq!(client.error(), Some(&flood));
 }
 

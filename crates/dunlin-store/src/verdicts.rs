@@ -127,7 +127,7 @@ impl Verifier for RememberedVerdicts {
 
     fn verify(&self, claim: &Claim<'_>) -> Result<Verdict, AuthenticationFailure> {
         let id = id(claim);
-        if let Some(known) = id.as_ref().and_then(|id| self.recall(id, claim.now.unix_ms / 1000))
+        if let Some(known) = id.as_ref().and_then(|id| self.recall(id, claim.now.unix_s()))
             && self.verifier.still_believes(&known.identity, claim.now) == Belief::Holds
         {
             return Ok(Verdict::Accepted(known));

@@ -127,13 +127,13 @@ impl HttpsClient {
         B::Data: Send,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
-        let place = Place::of(request.uri())?;
+        let place = Resource::of(request.uri())?;
         let answered = timeout(self.deadline, self.exchange(&place, request)).await;
         let late = HttpsError::Late { address: place.address, seconds: self.deadline.as_secs() };
         answered.unwrap_or(Err(late))
     }
 
-    async fn exchange<B>(&self, place: &Place, request: Request<B>) -> Result<Response<Bytes>, HttpsError>
+    async fn exchange<B>(&self, place: &Resource, request: Request<B>) -> Result<Response<Bytes>, HttpsError>
     where
         B: Body + Send + 'static,
         B::Data: Send,
@@ -214,12 +214,12 @@ fn causes(error: &(dyn std::error::Error + 'static)) -> String {
 pub fn url(text: &str) -> Result<Uri, HttpsError> {
     let wrong = || HttpsError::Url(text.to_owned());
     let url: Uri = text.parse().map_err(|_| wrong())?;
-    Place::of(&url).map_err(|_| wrong())?;
+    Resource::of(&url).map_err(|_| wrong())?;
     Ok(url)
 }
 
 /// A server, and the resource that a request names there.
-struct Place {
+struct Resource {
     /// `HOST:PORT`, with an IPv6 address in brackets.
     address: String,
     /// The name that the server has to prove.
@@ -228,7 +228,7 @@ struct Place {
     path: Uri,
 }
 
-impl Place {
+impl Resource {
     fn of(url: &Uri) -> Result<Self, HttpsError> {
         let place = || {
             let authority = url.authority().filter(|_| url.scheme_str() == Some("https"))?;
@@ -274,7 +274,7 @@ mod tests {
 
     #[test]
     fn requests_say_which_program_asks() {
-        let place = Place::of(&url("https://example.org/a").unwrap()).unwrap();
+        let place = Resource::of(&url("https://example.org/a").unwrap()).unwrap();
         let request = place.origin_form(Request::new(()));
         assert!(request.headers()[USER_AGENT].to_str().unwrap().starts_with("dunlin/0."));
         let own = Request::builder().header(USER_AGENT, "sensor/1").body(()).unwrap();
@@ -284,7 +284,7 @@ mod tests {
     #[test]
     fn only_urls_of_https_are_places() {
         let of = |text: &str| {
-            let place = Place::of(&url(text)?)?;
+            let place = Resource::of(&url(text)?)?;
             Ok::<_, HttpsError>((place.address, place.host, place.path.to_string()))
         };
         let place = |address: &str, host: &'static str, path: &str| {

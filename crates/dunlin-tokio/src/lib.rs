@@ -24,7 +24,7 @@
 //! An implementation of [`Answers`] answers the questions of handshakes ([`dunlin::Question`])
 //! asynchronously.
 //!
-//! With the feature `https` there is a client of HTTPS, too.
+//! With the feature `https` there is a client of HTTPS, too, and with the feature `http` a server of HTTP.
 //!
 //! A module imports from its own row or from rows below it (`tools/layers` checks that).
 //!
@@ -36,6 +36,7 @@
 //! 2    handshake             | the handshake over a stream
 //! 1    stream                | a connection that reads and writes
 //! 0    addresses answers clock error linger places | the application's answers, errors, limits, time
+//! 0    http throttle         | a server of HTTP; lines of a log that clients cause
 //! ```
 //! <!-- end of layers -->
 #![forbid(unsafe_code)]
@@ -48,11 +49,14 @@ mod connector;
 mod dtls;
 mod error;
 mod handshake;
+#[cfg(feature = "http")]
+pub mod http;
 #[cfg(feature = "https")]
 pub mod https;
 mod linger;
 pub mod places;
 mod stream;
+pub mod throttle;
 
 pub use acceptor::TlsAcceptor;
 pub use answers::Answers;

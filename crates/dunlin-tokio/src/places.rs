@@ -4,7 +4,8 @@
 //! own.
 
 use std::collections::BTreeMap;
-use std::net::IpAddr;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -13,7 +14,28 @@ use dunlin::PeerIdentity;
 use dunlin::places::{
     Client, GivesWay, HandshakeLimit, Handshakes, Host, PlaceLimit, PlaceLimits, Seat, Seats,
 };
+use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Notify, watch};
+use tokio::time::sleep;
+
+use crate::addresses;
+
+/// How long a server waits after the system could not accept a connection, for example for lack of open
+/// files.
+pub const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// Accepts the next client of a server. After each failure, of which it tells `failed`, it waits for
+/// [`ACCEPT_PAUSE`].
+pub async fn accept(socket: &TcpListener, failed: impl Fn(&io::Error)) -> (TcpStream, SocketAddr) {
+    loop {
+        match socket.accept().await {
+            // A socket for both families shows IPv4 clients in IPv6.
+            Ok((tcp, from)) => return (tcp, addresses::plain(from)),
+            Err(error) => failed(&error),
+        }
+        sleep(ACCEPT_PAUSE).await;
+    }
+}
 
 /// The places of a server.
 #[derive(Debug)]

@@ -56,6 +56,12 @@ impl Host {
         Self(NonZeroU64::new(number).unwrap_or(NonZeroU64::MIN))
     }
 
+    /// The number of the IPv6 network of 48 bits that the host belongs to, which is what a site gets (RFC 6177
+    /// §2). `None` for IPv4 addresses.
+    pub fn site(self) -> Option<u64> {
+        (!self.is_v4()).then(|| self.network())
+    }
+
     /// The site that a host belongs to: an IPv6 network of 48 bits (RFC 6177), or the IPv4 address itself.
     const fn network(self) -> u64 {
         if self.is_v4() { self.0.get() } else { self.0.get() >> 16 << 16 }

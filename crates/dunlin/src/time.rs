@@ -37,6 +37,11 @@ impl Now {
         Self { monotonic: Instant(ms), unix_ms: ms }
     }
 
+    /// The wall clock in seconds since 1970.
+    pub const fn unix_s(self) -> u64 {
+        self.unix_ms / 1000
+    }
+
     /// The wall clock in the type that path validation needs.
     pub(crate) const fn unix(self) -> pki_types::UnixTime {
         pki_types::UnixTime::since_unix_epoch(Duration::from_millis(self.unix_ms))

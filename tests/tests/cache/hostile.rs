@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use dunlin::cache::CacheMode;
 use dunlin::error::{Malformed, PeerMisbehaved};
-use dunlin::wire::{CipherSuite, ExtensionType, HandshakeType as T, ProtocolVersion, What};
+use dunlin::wire::{CipherSuite, ExtensionType, Field, HandshakeType as T, ProtocolVersion};
 use dunlin::{ClientAuth, Error, TlsConnection};
 use dunlin_store::MemoryServerCache;
 use dunlin_tests::tamper::{Secrets, extension, message, messages, records, rewrite};
@@ -183,7 +183,7 @@ fn client_rejects_abbreviated_messages_without_agreement() {
     // Without the bit for the CertificateRequest, the abbreviated one is truncated.
     let setup = Setup { version: ProtocolVersion::TLS1_2, mode: CacheMode::Compact };
     let error = to_client(setup, false, |m| set_extension(&mut m[0], HANDSHAKE_CACHE, Some(&[1, 0])));
-    assert_eq!(error, Malformed::Truncated(What::Message(T::CERTIFICATE_REQUEST)).into());
+    assert_eq!(error, Malformed::Truncated(Field::Message(T::CERTIFICATE_REQUEST)).into());
     // A changed fingerprint, or one byte more or less, is neither a valid fingerprint nor a list of
     // certificates.
     let setup = Setup { mode: CacheMode::Bithac, ..setup };
@@ -224,7 +224,7 @@ fn caches_are_unused_without_extended_master_secret() {
                 set_extension(&mut m[0], HANDSHAKE_CACHE, Some(cache));
                 set_extension(&mut m[0], CACHED_INFO, info);
             });
-            let unused = PeerMisbehaved::IllegalParameter(What::CacheUnused).into();
+            let unused = PeerMisbehaved::IllegalParameter(Field::CacheUnused).into();
             assert_eq!(error, unused, "{setup:?} {cache:?} {info:?}");
         }
         // The server answers that it uses no cache entry.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use dunlin::Error;
 use dunlin::error::PeerMisbehaved;
-use dunlin::wire::{HandshakeType, What};
+use dunlin::wire::{Field, HandshakeType};
 use dunlin::{ClientConfig, ServerConfig, TlsConnection};
 use dunlin_tests::tamper::{Keys, Secrets};
 use dunlin_tests::{KeyType, NOW, Pair, awslc, ends};
@@ -26,7 +26,7 @@ fn header_for(side: fn(&mut Pair) -> &mut TlsConnection, label: &str, typ: u8) -
 fn refuses_a_message_that_nobody_reads_by_its_header() {
     for typ in 0..=u8::MAX {
         let unexpected =
-            PeerMisbehaved::UnexpectedMessage { got: HandshakeType(typ), expected: What::ApplicationData };
+            PeerMisbehaved::UnexpectedMessage { got: HandshakeType(typ), expected: Field::ApplicationData };
         let update = HandshakeType::KEY_UPDATE.0;
         let ticket = HandshakeType::NEW_SESSION_TICKET.0;
         let server = header_for(|pair| &mut pair.server, "CLIENT_TRAFFIC_SECRET_0", typ);

@@ -10,8 +10,8 @@ use dunlin::error::{AuthenticationFailure, Misuse, PeerIncompatible, PeerMisbeha
 use dunlin::pki_types::SubjectPublicKeyInfoDer;
 use dunlin::resume::{ServerSessions, Tickets};
 use dunlin::wire::{
-    AlertDescription as Alert, CertificateType, CipherSuite, ExtensionType, HandshakeType, SignatureScheme,
-    What,
+    AlertDescription as Alert, CertificateType, CipherSuite, ExtensionType, Field, HandshakeType,
+    SignatureScheme,
 };
 use dunlin::{
     Answer, ClientAuth, ClientConfig, Credential, Error, PeerIdentity, Profile, ProfileBuilder, PskIdentity,
@@ -177,7 +177,7 @@ fn rejects_a_flood_of_warnings() {
     for number in 0..4 {
         pair.client.receive(NOW, &warning(number)).unwrap();
     }
-    assert_eq!(pair.client.receive(NOW, &warning(4)), Err(PeerMisbehaved::Flood(What::Warnings).into()));
+    assert_eq!(pair.client.receive(NOW, &warning(4)), Err(PeerMisbehaved::Flood(Field::Warnings).into()));
 }
 
 #[test]
@@ -334,7 +334,7 @@ fn client_sends_a_reserved_credential_only_to_servers_that_name_its_authority() 
     let mut named = pair(own(), asking(true));
     named.connect().unwrap();
     assert!(matches!(named.server.negotiated().unwrap().peer, Some(PeerIdentity::X509(_))));
-    let unnamed = PeerIncompatible::NoCredential(What::NoneOfAuthority);
+    let unnamed = PeerIncompatible::NoCredential(Field::NoneOfAuthority);
     assert_eq!(pair(own(), asking(false)).run(), Err(unnamed.into()));
     assert!(matches!(client_profile().reserve_credential(0).build(), Err(Error::Misuse(Misuse::Config(_)))));
 }
@@ -467,7 +467,7 @@ fn records_keep_the_configured_maximum() {
 fn rejects_an_unknown_alert_level() {
     let mut pair = pair(client(client_profile()), server(server_profile()));
     let wrong = pair.client.receive(NOW, &[21, 3, 3, 0, 2, 3, 40]).map(drop);
-    assert_eq!(wrong, Err(PeerMisbehaved::IllegalParameter(What::AlertLevel).into()));
+    assert_eq!(wrong, Err(PeerMisbehaved::IllegalParameter(Field::AlertLevel).into()));
 }
 
 /// The first flights of an honest client and server.
@@ -482,7 +482,7 @@ fn first_flights(client: ClientConfig, server: ServerConfig) -> (Pair, Vec<u8>) 
 /// extension.
 #[test]
 fn client_rejects_a_selected_version_that_it_did_not_offer() {
-    let not_offered = Err(PeerMisbehaved::NotOffered(What::Version).into());
+    let not_offered = Err(PeerMisbehaved::NotOffered(Field::Version).into());
     for version in [[3, 3], [3, 5], [0xfe, 0xfc]] {
         let (mut pair, mut flight) = first_flights(client(client_profile()), server(server_profile()));
         let at = extension_at(&flight, 43).unwrap();
@@ -503,7 +503,7 @@ fn client_rejects_a_server_hello_without_key_share() {
     let psk = || Psk::new("device-1", &[7; 32]).unwrap();
     for (has_psk, error) in [
         (false, PeerMisbehaved::MissingExtension(ExtensionType::KEY_SHARE)),
-        (true, PeerMisbehaved::IllegalParameter(What::PskWithoutKeyShare)),
+        (true, PeerMisbehaved::IllegalParameter(Field::PskWithoutKeyShare)),
     ] {
         let mut client = client(client_profile());
         let mut server = server(server_profile());

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use dunlin::error::{Malformed, PeerMisbehaved};
-use dunlin::wire::{AlertDescription as Alert, ContentType, ExtensionType, HandshakeType, Unit, What};
+use dunlin::wire::{AlertDescription as Alert, ContentType, ExtensionType, Field, HandshakeType, Unit};
 use dunlin::{ClientAuth, ClientConfig, Error, Profile, ServerConfig, TlsConnection, Trust};
 use dunlin_tests::tamper::{Keys, Secrets, message, messages, records, rewrite};
 use dunlin_tests::{KeyType, NOW, Pair, Pki, awslc};
@@ -264,7 +264,7 @@ fn rejects_oversized_messages_by_their_header() {
             HandshakeType::CERTIFICATE | HandshakeType::CERTIFICATE_REQUEST => 64 * 1024,
             _ => 16 * 1024,
         };
-        let above = Malformed::AboveLimit { what: What::Message(typ), max, unit: Unit::Bytes };
+        let above = Malformed::AboveLimit { what: Field::Message(typ), max, unit: Unit::Bytes };
         assert_eq!(result, Err(above.into()));
         assert_eq!(alert, Some(Alert::ILLEGAL_PARAMETER));
     });
@@ -518,16 +518,16 @@ fn error_names_the_limit_that_a_client_hello_exceeds() {
     }
     let schemes = awslc().signatures.schemes.len();
     type Edit<'a> = &'a dyn Fn(&mut Vec<(u16, Vec<u8>)>, usize);
-    let cases: [(What, usize, Edit<'_>); 3] = [
-        (What::ExtensionList, 256, &|e, count| {
+    let cases: [(Field, usize, Edit<'_>); 3] = [
+        (Field::ExtensionList, 256, &|e, count| {
             let unknown = 0x7000..0x7000 + (count - e.len()) as u16;
             e.extend(unknown.map(|typ| (typ, vec![])));
         }),
         // The list already has the client's own share.
-        (What::Extension(ExtensionType::KEY_SHARE), 64, &|e, count| {
+        (Field::Extension(ExtensionType::KEY_SHARE), 64, &|e, count| {
             fill(e, 51, count - 1, |i| [&(0x7000 + i).to_be_bytes()[..], &[0, 1, 7]].concat());
         }),
-        (What::Extension(ExtensionType::SIGNATURE_ALGORITHMS), 256, &|e, count| {
+        (Field::Extension(ExtensionType::SIGNATURE_ALGORITHMS), 256, &|e, count| {
             fill(e, 13, count - schemes, |i| (0x7000 + i).to_be_bytes().to_vec());
         }),
     ];
@@ -561,7 +561,7 @@ fn client_rejects_a_wrong_legacy_version_in_tls13() {
         flight[9..11].copy_from_slice(&version);
         assert_eq!(
             client.receive(NOW, &flight),
-            Err(PeerMisbehaved::IllegalParameter(What::LegacyVersion).into())
+            Err(PeerMisbehaved::IllegalParameter(Field::LegacyVersion).into())
         );
         assert_eq!(sent_alert(&mut client, &[]), Some(Alert::PROTOCOL_VERSION));
     }
@@ -584,7 +584,7 @@ fn rejects_a_protected_change_cipher_spec() {
     pair.connect().unwrap();
     let keys = Keys::new(awslc().cipher_suites[0], &secrets.get("CLIENT_TRAFFIC_SECRET_0"));
     let result = pair.server.receive(NOW, &keys.seal(0, &[1, 20]));
-    assert_eq!(result, Err(PeerMisbehaved::UnexpectedRecord(What::ProtectedChangeCipherSpec).into()));
+    assert_eq!(result, Err(PeerMisbehaved::UnexpectedRecord(Field::ProtectedChangeCipherSpec).into()));
 }
 
 /// RFC 8446 §5.1.
@@ -595,7 +595,7 @@ fn rejects_data_in_the_middle_of_a_message() {
     let keys = Keys::new(awslc().cipher_suites[0], &secrets.get("CLIENT_TRAFFIC_SECRET_0"));
     // The first half of a KeyUpdate.
     pair.server.receive(NOW, &keys.seal(0, &[HandshakeType::KEY_UPDATE.0, 0, 0, 22])).unwrap();
-    let expected = PeerMisbehaved::UnexpectedRecord(What::InsideMessage);
+    let expected = PeerMisbehaved::UnexpectedRecord(Field::InsideMessage);
     assert_eq!(pair.server.receive(NOW, &keys.seal(1, b"data\x17")), Err(expected.into()));
 }
 
@@ -625,7 +625,7 @@ fn rejects_a_change_cipher_spec_before_the_first_message() {
     let result = server.receive(NOW, &[20, 3, 3, 0, 1, 1]);
     assert_eq!(
         result,
-        Err(PeerMisbehaved::UnexpectedRecord(What::Record(ContentType::CHANGE_CIPHER_SPEC)).into())
+        Err(PeerMisbehaved::UnexpectedRecord(Field::Record(ContentType::CHANGE_CIPHER_SPEC)).into())
     );
 }
 

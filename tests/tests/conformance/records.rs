@@ -2,7 +2,7 @@
 
 use dunlin::Error;
 use dunlin::error::{Malformed, PeerMisbehaved};
-use dunlin::wire::{AlertDescription as Alert, ContentType, What};
+use dunlin::wire::{AlertDescription as Alert, ContentType, Field};
 use dunlin_tests::NOW;
 
 use super::hostile::{edited_hello, fresh, pair, sent_alert, take};
@@ -23,7 +23,7 @@ fn rejects_invalid_records() {
         (
             "not TLS",
             b"GET / HTTP/1.1\r\n".to_vec(),
-            PeerMisbehaved::UnexpectedRecord(What::NotTls).into(),
+            PeerMisbehaved::UnexpectedRecord(Field::NotTls).into(),
             Alert::UNEXPECTED_MESSAGE,
         ),
         (
@@ -35,25 +35,25 @@ fn rejects_invalid_records() {
         (
             "data before the handshake",
             vec![23, 3, 3, 0, 1, 0],
-            PeerMisbehaved::UnexpectedRecord(What::Record(ContentType::APPLICATION_DATA)).into(),
+            PeerMisbehaved::UnexpectedRecord(Field::Record(ContentType::APPLICATION_DATA)).into(),
             Alert::UNEXPECTED_MESSAGE,
         ),
         (
             "an alert of one byte",
             vec![21, 3, 3, 0, 1, 2],
-            Malformed::Length(What::Alert).into(),
+            Malformed::Length(Field::Alert).into(),
             Alert::DECODE_ERROR,
         ),
         (
             "a long ChangeCipherSpec",
             vec![20, 3, 3, 0, 2, 1, 1],
-            PeerMisbehaved::UnexpectedRecord(What::Record(ContentType::CHANGE_CIPHER_SPEC)).into(),
+            PeerMisbehaved::UnexpectedRecord(Field::Record(ContentType::CHANGE_CIPHER_SPEC)).into(),
             Alert::UNEXPECTED_MESSAGE,
         ),
         (
             "an alert in the middle of a message",
             [&[22, 3, 1, 0, 4][..], &hello[5..9], &[21, 3, 3, 0, 2, 1, 0]].concat(),
-            PeerMisbehaved::UnexpectedRecord(What::InsideMessage).into(),
+            PeerMisbehaved::UnexpectedRecord(Field::InsideMessage).into(),
             Alert::UNEXPECTED_MESSAGE,
         ),
         (
@@ -78,7 +78,7 @@ fn rejects_invalid_records() {
         ContentType::ASSOCIATION_PORT,
     ];
     let of_datagrams = of_datagrams.map(|typ| {
-        let error = PeerMisbehaved::UnexpectedRecord(What::NotTls).into();
+        let error = PeerMisbehaved::UnexpectedRecord(Field::NotTls).into();
         ("a type of datagrams", vec![typ.0, 3, 3, 0x40, 0], error, Alert::UNEXPECTED_MESSAGE)
     });
     for (name, bytes, error, alert) in cases.into_iter().chain(of_datagrams) {
@@ -96,7 +96,7 @@ fn rejects_a_flood_of_change_cipher_specs() {
     let (mut client, mut server) = fresh();
     server.receive(NOW, &take(&mut client)).unwrap();
     let result = (0..64).find_map(|_| server.receive(NOW, &[20, 3, 3, 0, 1, 1]).err());
-    assert_eq!(result, Some(PeerMisbehaved::Flood(What::ChangeCipherSpecs).into()));
+    assert_eq!(result, Some(PeerMisbehaved::Flood(Field::ChangeCipherSpecs).into()));
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use dunlin::Error;
 use dunlin::error::{Malformed, PeerMisbehaved};
-use dunlin::wire::{AlertDescription as Alert, ContentType, ExtensionType, HandshakeType, What};
+use dunlin::wire::{AlertDescription as Alert, ContentType, ExtensionType, Field, HandshakeType};
 use dunlin_tests::tamper::{Keys, message, rewrite};
 
 use super::*;
@@ -83,7 +83,7 @@ fn server_rejects_more_early_data_than_the_ticket_allows() {
 #[test]
 fn server_rejects_missing_misplaced_or_malformed_end_of_early_data() {
     let unexpected = |got| {
-        PeerMisbehaved::UnexpectedMessage { got, expected: What::Message(HandshakeType::END_OF_EARLY_DATA) }
+        PeerMisbehaved::UnexpectedMessage { got, expected: Field::Message(HandshakeType::END_OF_EARLY_DATA) }
             .into()
     };
     // Finished under the next keys, without EndOfEarlyData.
@@ -109,11 +109,11 @@ fn server_rejects_missing_misplaced_or_malformed_end_of_early_data() {
     let got = HandshakeType::END_OF_EARLY_DATA;
     assert_eq!(
         later,
-        PeerMisbehaved::UnexpectedMessage { got, expected: What::Message(HandshakeType::FINISHED) }.into()
+        PeerMisbehaved::UnexpectedMessage { got, expected: Field::Message(HandshakeType::FINISHED) }.into()
     );
     // EndOfEarlyData with a body.
     let body = server_error(|taken| vec![taken.early.seal(1, &[5, 0, 0, 1, 0, 22])]);
-    assert_eq!(body, Malformed::TrailingBytes(What::Message(HandshakeType::END_OF_EARLY_DATA)).into());
+    assert_eq!(body, Malformed::TrailingBytes(Field::Message(HandshakeType::END_OF_EARLY_DATA)).into());
     assert_eq!(body.alert(), Some(Alert::DECODE_ERROR));
 }
 
@@ -153,7 +153,7 @@ fn server_rejects_end_of_early_data_without_early_data() {
         let end = Keys::new(awslc().cipher_suites[0], &secret).seal(0, &END_OF_EARLY_DATA);
         let got = HandshakeType::END_OF_EARLY_DATA;
         let unexpected =
-            PeerMisbehaved::UnexpectedMessage { got, expected: What::Message(HandshakeType::FINISHED) };
+            PeerMisbehaved::UnexpectedMessage { got, expected: Field::Message(HandshakeType::FINISHED) };
         assert_eq!(pair.server.receive(NOW, &end), Err(unexpected.into()));
     }
 }
@@ -162,7 +162,7 @@ fn server_rejects_end_of_early_data_without_early_data() {
 #[test]
 fn server_rejects_a_plaintext_alert_after_end_of_early_data() {
     let alert = server_error(|taken| vec![taken.flight[0].clone(), vec![21, 3, 3, 0, 2, 2, 40]]);
-    assert_eq!(alert, PeerMisbehaved::UnexpectedRecord(What::Record(ContentType::ALERT)).into());
+    assert_eq!(alert, PeerMisbehaved::UnexpectedRecord(Field::Record(ContentType::ALERT)).into());
 }
 
 #[test]
@@ -231,7 +231,7 @@ fn client_rejects_early_data_accepted_without_right() {
     let site = Site { secrets: Arc::default(), ..site };
     let none = Arc::new(site.server_with(|p| p.alpn(vec![])));
     let mismatch = client_error(&site, &none, first, true);
-    assert_eq!(mismatch, PeerMisbehaved::EarlyDataMismatch(What::ApplicationProtocol).into());
+    assert_eq!(mismatch, PeerMisbehaved::EarlyDataMismatch(Field::ApplicationProtocol).into());
     assert_eq!(mismatch.alert(), Some(Alert::ILLEGAL_PARAMETER));
 
     // A cipher suite other than the session's.
@@ -239,7 +239,7 @@ fn client_rejects_early_data_accepted_without_right() {
     site.first(&site.client(), &site.server());
     let site = Site { secrets: Arc::default(), ..site };
     let chacha20 = Arc::new(site.server_with(|p| p.cipher_suites(vec![CHACHA20])));
-    let mismatch = PeerMisbehaved::EarlyDataMismatch(What::CipherSuite);
+    let mismatch = PeerMisbehaved::EarlyDataMismatch(Field::CipherSuite);
     assert_eq!(client_error(&site, &chacha20, CHACHA20, true), mismatch.into());
 
     // No resumption.
@@ -249,7 +249,7 @@ fn client_rejects_early_data_accepted_without_right() {
     let stronger = Arc::new(site.server_with(|p| p.rank(1)));
     assert_eq!(
         client_error(&site, &stronger, first, true),
-        PeerMisbehaved::EarlyDataMismatch(What::Psk).into()
+        PeerMisbehaved::EarlyDataMismatch(Field::Psk).into()
     );
 
     // No offer of early data.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use dunlin::auth::X509Trust;
 use dunlin::error::{AuthenticationFailure, Misuse, PeerIncompatible, PeerMisbehaved};
 use dunlin::resume::Tickets;
-use dunlin::wire::{AlertDescription, SignatureScheme, What};
+use dunlin::wire::{AlertDescription, Field, SignatureScheme};
 use dunlin::{
     Answer, ClientAuth, ClientConfig, Error, Event, ProfileBuilder, Question, ServerConfig, ServerProfiles,
     Trust,
@@ -111,7 +111,7 @@ fn a_connection_goes_once_up_or_down_to_the_profile_of_the_client() {
                 assert_eq!(counts(&pair), [1, usize::from(used > needed), 0]);
                 pair.echo(b"hello").unwrap();
                 // Neither side can begin another renegotiation.
-                let closed = Err(Misuse::NotSupported(What::Renegotiation).into());
+                let closed = Err(Misuse::NotSupported(Field::Renegotiation).into());
                 assert_eq!(pair.server.renegotiate(NOW), closed);
                 pair.client.renegotiate(NOW).unwrap();
                 pair.run().unwrap();
@@ -204,7 +204,7 @@ fn data_is_read_only_under_a_profile_that_is_strong_enough() {
 /// none.
 #[test]
 fn the_second_handshake_demands_the_same_certificate() {
-    let other: PeerMisbehaved = PeerMisbehaved::IllegalParameter(What::OtherIdentity);
+    let other: PeerMisbehaved = PeerMisbehaved::IllegalParameter(Field::OtherIdentity);
     for (has_both, error) in
         [(true, Error::from(other)), (false, AuthenticationFailure::NoCertificate.into())]
     {
@@ -245,7 +245,7 @@ fn the_server_shows_its_first_certificate_again_unless_the_profile_changes_it() 
         let profiles = ServerProfiles::new(server("high", 3, |profile| profile), vec![other], 1).unwrap();
         let (mut pair, result) = connect(&Arc::new(client(|profile| profile)), &profiles, "high", "low");
         if changes {
-            let illegal = PeerMisbehaved::IllegalParameter(What::OtherIdentity);
+            let illegal = PeerMisbehaved::IllegalParameter(Field::OtherIdentity);
             assert_eq!(pair.client.error(), Some(&illegal.into()));
         } else {
             result.unwrap();

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use dunlin::error::{Misuse, PeerMisbehaved};
-use dunlin::wire::{AlertDescription, HandshakeType, What};
+use dunlin::wire::{AlertDescription, Field, HandshakeType};
 use dunlin::{ClientAuth, ClientConfig, Error, Event, KeyLog, Profile, ProfileBuilder, ServerConfig, Trust};
 use dunlin_awslc::tls12::TLS12_CIPHER_SUITES;
 use dunlin_tests::{KeyType, Leaf, Pair, Pki, awslc};
@@ -75,7 +75,7 @@ fn answers_to_key_updates_do_not_pile_up() {
         pair.client.update_keys(false).unwrap();
         dunlin_tests::carry(&mut pair.client, &mut pair.server, pair.now).1.err()
     });
-    assert_eq!(error, Some(PeerMisbehaved::Flood(What::KeyUpdates).into()));
+    assert_eq!(error, Some(PeerMisbehaved::Flood(Field::KeyUpdates).into()));
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use dunlin::auth::{Psk, PskTable};
 use dunlin::error::PeerMisbehaved;
-use dunlin::wire::{ExtensionType, What};
+use dunlin::wire::{ExtensionType, Field};
 use dunlin::{
     ClientAuth, ClientConfig, Error, Event, Profile, ProfileBuilder, PskSource, ServerConfig, TlsConnection,
     Trust,
@@ -157,7 +157,7 @@ fn client_rejects_an_answer_that_it_did_not_offer() {
         let result = answered(&[(MAX_FRAGMENT_LENGTH, &[code])]);
         assert_eq!(
             result,
-            Err(PeerMisbehaved::NotOffered(What::Extension(ExtensionType::MAX_FRAGMENT_LENGTH)).into()),
+            Err(PeerMisbehaved::NotOffered(Field::Extension(ExtensionType::MAX_FRAGMENT_LENGTH)).into()),
             "{code}"
         );
     }
@@ -165,12 +165,12 @@ fn client_rejects_an_answer_that_it_did_not_offer() {
         let result = answered(&[(MAX_FRAGMENT_LENGTH, &[code])]);
         assert_eq!(
             result,
-            Err(PeerMisbehaved::IllegalParameter(What::Extension(ExtensionType::MAX_FRAGMENT_LENGTH)).into()),
+            Err(PeerMisbehaved::IllegalParameter(Field::Extension(ExtensionType::MAX_FRAGMENT_LENGTH)).into()),
             "{code}"
         );
     }
     let result = answered(&[(MAX_FRAGMENT_LENGTH, &[2]), (RECORD_SIZE_LIMIT, &[2, 0])]);
-    let both = PeerMisbehaved::IllegalParameter(What::RecordSizeLimitToo);
+    let both = PeerMisbehaved::IllegalParameter(Field::RecordSizeLimitToo);
     assert_eq!(result, Err(both.into()));
 }
 

@@ -8,10 +8,10 @@ use dunlin::error::AuthenticationFailure;
 use dunlin::wire::{AlertDescription as Alert, DidMethod};
 use dunlin::{ClientAuth, ClientConfig, Credential, Error, ProfileBuilder, ServerConfig, SsiMessages};
 use dunlin_identity::Did;
-use dunlin_identity::credential::links::{LinksCredential, LinksIssuer};
-use dunlin_identity::handshake::{CredentialIdentity, DocumentCache, LinksVerifier};
+use dunlin_identity::handshake::{CredentialIdentity, DocumentCache};
 use dunlin_identity::key::PublicKey;
-use dunlin_identity::method::ott::{self, OttDid};
+use dunlin_identity_interop::ott::{self, OttDid};
+use dunlin_identity_interop::{LinksCredential, LinksIssuer, LinksVerifier};
 use dunlin_tests::{KeyType, Leaf, NOW, Pair, Pki, awslc};
 
 use crate::wallet::{TRANSPORTS, VC, client, negotiated_over, profile, server, types};

@@ -13,7 +13,7 @@ use dunlin::cache::{CacheMode, CacheOutcome, DEFAULT_MAX_AGE, Known};
 use dunlin::error::{AuthenticationFailure, PeerIncompatible};
 use dunlin::resume::Tickets;
 use dunlin::wire::{
-    AlertDescription, CertificateType, DidMethod, ExtensionType, HandshakeType as H, SignatureScheme, What,
+    AlertDescription, CertificateType, DidMethod, ExtensionType, Field, HandshakeType as H, SignatureScheme,
 };
 use dunlin::{
     Answer, ClientAuth, ClientConfig, Credential, DtlsConnection, MessageSize, Negotiated, Now, PeerIdentity,
@@ -331,7 +331,7 @@ fn says_why_no_identity_suits() {
     let of_web = Arc::new(Wallet::of(&[DidMethod::WEB]));
     let alone_server = server(alone(Verifiers::default(), vec![of_server(VC)]), ClientAuth::None);
     let error = failure(&client(alone(trust(&of_web), vec![])), &alone_server);
-    assert_eq!(error, PeerIncompatible::NoCredential(What::NoneOfDidMethod).into());
+    assert_eq!(error, PeerIncompatible::NoCredential(Field::NoneOfDidMethod).into());
     let ed25519 = alone(believer(VC), vec![]).signature_schemes(vec![SignatureScheme::ED25519]);
     let error = failure(&client(ed25519), &alone_server);
     assert_eq!(error, PeerIncompatible::SignatureScheme.into());

@@ -7,7 +7,7 @@ use dunlin::auth::Verifiers;
 use dunlin::compression::ZLIB_DECOMPRESSOR;
 use dunlin::error::{Malformed, PeerIncompatible, PeerMisbehaved};
 use dunlin::wire::{
-    AlertDescription, CertificateType, DidMethod, ExtensionType, HandshakeType as H, Unit, What,
+    AlertDescription, CertificateType, DidMethod, ExtensionType, Field, HandshakeType as H, Unit,
 };
 use dunlin::{ClientAuth, Credential, Error, ProfileBuilder, Side, SsiMessages};
 use dunlin_tests::tamper::{Secrets, extension_at, message, rewrite};
@@ -89,7 +89,7 @@ fn identity(typ: CertificateType, by: Side) -> Vec<u8> {
 }
 
 pub(crate) fn unexpected(got: H, expected: H) -> Result<(), Error> {
-    Err(PeerMisbehaved::UnexpectedMessage { got, expected: What::Message(expected) }.into())
+    Err(PeerMisbehaved::UnexpectedMessage { got, expected: Field::Message(expected) }.into())
 }
 
 /// A bare identifier proves less than a credential. The public implementation's server accepts one in place
@@ -162,7 +162,7 @@ fn refuses_an_identifier_of_a_method_that_it_has_not_named() {
             messages[place(by)] = message(H::DID.0, &[&[0, 0xe3], &*vector(2, did.as_bytes())].concat());
             messages
         });
-        assert_eq!(result, Err(PeerMisbehaved::NotOffered(What::DidMethod).into()));
+        assert_eq!(result, Err(PeerMisbehaved::NotOffered(Field::DidMethod).into()));
         assert_eq!(result.unwrap_err().alert(), Some(AlertDescription::ILLEGAL_PARAMETER));
     }
 }
@@ -186,7 +186,7 @@ fn the_signature_covers_what_comes_before_it() {
             // A bare identifier shows the change by its method.
             let is_method = typ == DID;
             let bad = if is_method {
-                PeerMisbehaved::IllegalParameter(What::DidMethod)
+                PeerMisbehaved::IllegalParameter(Field::DidMethod)
             } else {
                 PeerMisbehaved::BadSignature
             };
@@ -201,7 +201,7 @@ fn the_signature_covers_what_comes_before_it() {
             let result = changed(|messages, at| messages[at + 1][0] = H::CERTIFICATE_VERIFY.0);
             assert_eq!(result, unexpected(H::CERTIFICATE_VERIFY, H::DID_VERIFY));
             let result = changed(|messages, at| messages[at + 1][4..6].copy_from_slice(&[0x02, 0x03]));
-            assert_eq!(result, Err(PeerMisbehaved::NotOffered(What::SignatureScheme).into()));
+            assert_eq!(result, Err(PeerMisbehaved::NotOffered(Field::SignatureScheme).into()));
         }
     }
     let result = edited(ends(SsiMessages::Alone, [VC; 2]), Side::Server, |mut messages| {
@@ -237,13 +237,13 @@ fn takes_a_proof_only_if_it_has_requested_one_and_only_once() {
             messages.insert(place(by) + 1, message(H::DID_PROOF.0, &[]));
             messages
         });
-        assert_eq!(empty, Err(Malformed::Length(What::Message(H::DID_PROOF)).into()));
+        assert_eq!(empty, Err(Malformed::Length(Field::Message(H::DID_PROOF)).into()));
         let long = edited(asking(by), by, |mut messages| {
             messages.insert(place(by) + 1, message(H::DID_PROOF.0, &[0; 16 * 1024 + 1]));
             messages
         });
         let above =
-            Malformed::AboveLimit { what: What::Message(H::DID_PROOF), max: 16 * 1024, unit: Unit::Bytes };
+            Malformed::AboveLimit { what: Field::Message(H::DID_PROOF), max: 16 * 1024, unit: Unit::Bytes };
         assert_eq!(long, Err(above.into()));
     }
     // A proof without the identity before it.
@@ -319,14 +319,14 @@ fn refuses_a_request_that_is_incomplete_or_asks_for_no_identity() {
     // The number of the public implementation is not ours.
     let theirs = |body: &[u8]| asks(&[0, 60], body);
     assert_eq!(after(&[schemes, &theirs(&[2, 1, 1])]), missing(ExtensionType::SSI_PARAMETERS));
-    let what = What::Extension(ExtensionType::SSI_PARAMETERS);
+    let what = Field::Extension(ExtensionType::SSI_PARAMETERS);
     let illegal = |what| Err(PeerMisbehaved::IllegalParameter(what).into());
     assert_eq!(after(&[schemes, &ours(&[0, 0])]), illegal(what));
     assert_eq!(after(&[schemes, &ours(&[3, 1, 0xe0])]), illegal(what));
     assert_eq!(after(&[schemes, &ours(&[2, 0])]), Err(Malformed::Length(what).into()));
     // The paper's server must ask for what the client asks for.
     let links = |extensions: &[&[u8]]| after_request(SsiMessages::Links, extensions);
-    let what = What::Extension(ExtensionType::SSI_PARAMETERS_LINKS);
+    let what = Field::Extension(ExtensionType::SSI_PARAMETERS_LINKS);
     assert_eq!(links(&[schemes, &theirs(&[2, 1, 0xe0])]), Err(PeerMisbehaved::BadSignature.into()));
     assert_eq!(links(&[schemes, &theirs(&[1, 1, 0xe0])]), illegal(what));
     assert_eq!(links(&[schemes, &ours(&[2, 1, 0xe0])]), missing(ExtensionType::SSI_PARAMETERS_LINKS));
@@ -341,7 +341,7 @@ fn expects_the_messages_only_after_it_has_offered_them() {
         let x509_end = |leaf: &Leaf| profile(x509(), vec![leaf.x509(&awslc())]);
         [x509_end(&pki().client), x509_end(&pki().server)]
     };
-    let expected = What::CertificateOrRequest;
+    let expected = Field::CertificateOrRequest;
     let request = edited(certificates(), Side::Server, |mut messages| {
         messages[1][0] = H::SSI_REQUEST.0;
         messages
@@ -414,8 +414,8 @@ fn refuses_the_type_of_bare_identifiers_as_an_answer() {
     let all = vec![vc("did:dunlin:device", &pki().client), own];
     let of_client = profile(both, all).ssi_messages(SsiMessages::Beside);
     for (typ, what) in [
-        (ExtensionType::SERVER_CERTIFICATE_TYPE, What::ServerCertificateType),
-        (ExtensionType::CLIENT_CERTIFICATE_TYPE, What::ClientCertificateType),
+        (ExtensionType::SERVER_CERTIFICATE_TYPE, Field::ServerCertificateType),
+        (ExtensionType::CLIENT_CERTIFICATE_TYPE, Field::ClientCertificateType),
     ] {
         let of_server = trust(&Arc::new(Wallet::of(&[DidMethod::DUNLIN])));
         let of_server = profile(of_server, vec![vc("did:dunlin:hub", &pki().server)]);

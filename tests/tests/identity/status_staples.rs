@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use dunlin::auth::VerifiableCredential;
 use dunlin::error::{Malformed, PeerMisbehaved};
-use dunlin::wire::{ExtensionType, HandshakeType as H, Unit, What};
+use dunlin::wire::{ExtensionType, Field, HandshakeType as H, Unit};
 use dunlin::{ClientAuth, Credential, Error, Profile, ProfileBuilder, SsiMessages};
 use dunlin_tests::tamper::message;
 use dunlin_tests::{Leaf, Pair, awslc};
@@ -88,10 +88,10 @@ fn takes_status_lists_only_if_it_has_requested_them_and_only_once() {
         let late = edited(accepting(), by, insert(vec![lists(), proof()]));
         assert_eq!(late, unexpected(H::DID_PROOF, H::DID_VERIFY));
         let empty = edited(accepting(), by, insert(vec![message(H::VC_STATUS.0, &[])]));
-        assert_eq!(empty, Err(Malformed::Length(What::Message(H::VC_STATUS)).into()));
+        assert_eq!(empty, Err(Malformed::Length(Field::Message(H::VC_STATUS)).into()));
         let long = edited(accepting(), by, insert(vec![message(H::VC_STATUS.0, &[0; 16 * 1024 + 1])]));
         let above =
-            Malformed::AboveLimit { what: What::Message(H::VC_STATUS), max: 16 * 1024, unit: Unit::Bytes };
+            Malformed::AboveLimit { what: Field::Message(H::VC_STATUS), max: 16 * 1024, unit: Unit::Bytes };
         assert_eq!(long, Err(above.into()));
         // A bare identifier has no status.
         let bare = ends(SsiMessages::Alone, [DID; 2])
@@ -113,7 +113,7 @@ fn takes_status_lists_beside_a_certificate_only_if_it_has_requested_them() {
     assert_eq!(error, Error::from(PeerMisbehaved::BadSignature));
     assert_eq!(*wallet.seen_status.lock().unwrap(), [Some(LISTS.to_vec())]);
     let (error, _) = gets(Arc::new(Wallet::accepting_status()), &[]);
-    let what = What::Extension(ExtensionType::CREDENTIAL_STATUS);
+    let what = Field::Extension(ExtensionType::CREDENTIAL_STATUS);
     assert_eq!(error, Error::from(Malformed::Length(what)));
     let (error, _) = gets(Arc::new(Wallet::asking_for_proofs()), LISTS);
     let unsolicited = PeerMisbehaved::UnsolicitedExtension(ExtensionType::CREDENTIAL_STATUS);

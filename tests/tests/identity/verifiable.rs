@@ -10,7 +10,7 @@ use dunlin::cache::{CacheMode, DEFAULT_MAX_AGE};
 use dunlin::compression::{ZLIB_COMPRESSOR, ZLIB_DECOMPRESSOR};
 use dunlin::error::{AuthenticationFailure, PeerIncompatible, PeerMisbehaved};
 use dunlin::resume::Tickets;
-use dunlin::wire::{AlertDescription, CertificateType, DidMethod, ExtensionType, What};
+use dunlin::wire::{AlertDescription, CertificateType, DidMethod, ExtensionType, Field};
 use dunlin::{
     ClientAuth, ClientConfig, Credential, DtlsConnection, Error, Negotiated, PeerIdentity, ProfileBuilder,
 };
@@ -75,7 +75,7 @@ fn needs_a_common_method_of_identifiers() {
 
     let alone =
         server(profile(Verifiers::default(), vec![vc("did:dunlin:hub", &pki().server)]), ClientAuth::None);
-    let why = PeerIncompatible::NoCredential(What::NoneOfDidMethod);
+    let why = PeerIncompatible::NoCredential(Field::NoneOfDidMethod);
     assert_eq!(failure(&client(profile(trust(&other()), vec![])), &alone), why.into());
 
     // The client can send its credential alone, the server resolves other methods than the client does.

@@ -10,7 +10,7 @@ use dunlin::crypto::{
 };
 use dunlin::error::{Misuse, PeerMisbehaved};
 use dunlin::resume::{ClientSessions, Tickets};
-use dunlin::wire::{ExtensionType as E, NamedGroup, PskKeyExchangeMode, What};
+use dunlin::wire::{ExtensionType as E, Field, NamedGroup, PskKeyExchangeMode};
 use dunlin::{
     ClientAuth, ClientConfig, DtlsConnection, EarlyDataProtocols, Error, Negotiated, PeerIdentity, Profile,
     ProfileBuilder, PskSource, ServerConfig, TlsConnection, Trust,
@@ -438,12 +438,15 @@ fn a_server_rejects_an_offer_without_its_companions() {
     };
     assert_eq!(rejects(&no_modes), PeerMisbehaved::MissingExtension(E::PSK_KEY_EXCHANGE_MODES).into());
     let early_data = |extensions: &mut Extensions| extensions.insert(0, (E::EARLY_DATA.0, vec![]));
-    assert_eq!(rejects(&early_data), PeerMisbehaved::IllegalParameter(What::Extension(E::EARLY_DATA)).into());
+    assert_eq!(
+        rejects(&early_data),
+        PeerMisbehaved::IllegalParameter(Field::Extension(E::EARLY_DATA)).into()
+    );
     let psk_ke = |extensions: &mut Extensions| {
         let modes = extensions.iter_mut().find(|(typ, _)| *typ == E::PSK_KEY_EXCHANGE_MODES.0);
         modes.unwrap().1 = vec![1, 0];
     };
-    assert_eq!(rejects(&psk_ke), PeerMisbehaved::IllegalParameter(What::PskMode).into());
+    assert_eq!(rejects(&psk_ke), PeerMisbehaved::IllegalParameter(Field::PskMode).into());
 }
 
 /// RFC 8773 §4: a client without external PSKs resumes its sessions, and offers no extension beside them.
@@ -525,7 +528,7 @@ fn a_client_rejects_an_answer_that_it_cannot_believe() {
         assert_eq!(no_psk, missing(E::PRE_SHARED_KEY));
         let no_share = rejects(client(), honest(), &remove(E::KEY_SHARE));
         let expected = match modes.len() {
-            1 => PeerMisbehaved::IllegalParameter(What::PskWithoutKeyShare).into(),
+            1 => PeerMisbehaved::IllegalParameter(Field::PskWithoutKeyShare).into(),
             _ => missing(E::KEY_SHARE),
         };
         assert_eq!(no_share, expected);
@@ -534,7 +537,7 @@ fn a_client_rejects_an_answer_that_it_cannot_believe() {
     let other_psk = |extensions: &mut Extensions| {
         extensions.iter_mut().find(|(typ, _)| *typ == E::PRE_SHARED_KEY.0).unwrap().1 = vec![0, 1];
     };
-    let not_offered = PeerMisbehaved::NotOffered(What::Psk);
+    let not_offered = PeerMisbehaved::NotOffered(Field::Psk);
     assert_eq!(rejects(client(|profile| profile), honest(), &other_psk), not_offered.into());
 }
 

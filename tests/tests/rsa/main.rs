@@ -11,7 +11,7 @@ use std::sync::Arc;
 use dunlin::auth::{Psk, PskTable};
 use dunlin::crypto::{CryptoProvider, Tls12CipherSuite};
 use dunlin::error::{AuthenticationFailure, PeerIncompatible};
-use dunlin::wire::{AlertDescription, HandshakeType, ProtocolVersion, What};
+use dunlin::wire::{AlertDescription, Field, HandshakeType, ProtocolVersion};
 use dunlin::{
     ClientConfig, Credential, Error, Now, PeerIdentity, Profile, ProfileBuilder, PskChoice, PskSource,
     ServerConfig, TlsConnection, Trust,
@@ -132,7 +132,7 @@ fn errors_name_the_missing_part() {
     let server = server_config(profile(suites).credentials(vec![signs_only]), psk(7));
     let mut pair = Pair::new(&client_config(trusting(profile(suites)), psk(7)), &server);
     let error = pair.run().unwrap_err();
-    assert_eq!(error, Error::PeerIncompatible(PeerIncompatible::NoCredential(What::NoneDecrypts)));
+    assert_eq!(error, Error::PeerIncompatible(PeerIncompatible::NoCredential(Field::NoneDecrypts)));
     // A client without a PSK offers no RSA_PSK suite.
     let config = ClientConfig::new(trusting(profile(suites)).build().unwrap());
     let mut pair = Pair::new(&Arc::new(config), &server);

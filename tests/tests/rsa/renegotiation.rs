@@ -3,7 +3,7 @@
 use dunlin::auth::X509Trust;
 use dunlin::crypto::{Tls12Authentication, Tls12KeyExchange};
 use dunlin::error::PeerMisbehaved;
-use dunlin::wire::{CipherSuite, HandshakeType, What};
+use dunlin::wire::{CipherSuite, Field, HandshakeType};
 use dunlin_null::TAG;
 use dunlin_tests::tamper::{message, messages, records};
 use dunlin_tests::{NOW, carry};
@@ -40,7 +40,7 @@ fn refuses(edit: impl FnOnce(&mut Vec<Vec<u8>>)) -> bool {
     edit(&mut flight);
     let flight = [&flight.concat(), &TAG[..]].concat();
     let record = [&[22, 3, 3], &(flight.len() as u16).to_be_bytes()[..], &flight].concat();
-    let illegal = PeerMisbehaved::IllegalParameter(What::OtherIdentity);
+    let illegal = PeerMisbehaved::IllegalParameter(Field::OtherIdentity);
     match pair.client.receive(NOW, &record) {
         Ok(_) => false,
         Err(error) => {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use dunlin::auth::{Psk, PskTable};
 use dunlin::error::{Malformed, PeerIncompatible, PeerMisbehaved};
 use dunlin::resume::Tickets;
-use dunlin::wire::{AlertDescription as Alert, ExtensionType, HandshakeType as T, ProtocolVersion, What};
+use dunlin::wire::{AlertDescription as Alert, ExtensionType, Field, HandshakeType as T, ProtocolVersion};
 use dunlin::{
     ClientAuth, ClientConfig, Error, Profile, ProfileBuilder, PskSource, ServerConfig, TlsConnection, Trust,
 };
@@ -295,7 +295,7 @@ fn rejects_signature_schemes_that_were_not_offered_or_do_not_fit() {
                 let at = if of_server { 4 + 3 + 1 + usize::from(signed[7]) } else { 4 };
                 signed[at..at + 2].copy_from_slice(&scheme.0.to_be_bytes());
             });
-            let not_offered = PeerMisbehaved::NotOffered(What::SignatureScheme).into();
+            let not_offered = PeerMisbehaved::NotOffered(Field::SignatureScheme).into();
             let expected =
                 if is_usable { (Ok(()), None) } else { (Err(not_offered), Some(Alert::ILLEGAL_PARAMETER)) };
             assert_eq!((result, alert), expected, "{scheme:?}, server: {of_server}");
@@ -506,7 +506,7 @@ fn tolerates_warnings_up_to_a_limit() {
 #[test]
 fn client_rejects_an_empty_certificate_list() {
     let (result, alert) = edited(pair(), true, &|m, _| m[1] = message(T::CERTIFICATE.0, &[0, 0, 0]));
-    assert_eq!(result, Err(Malformed::Length(What::CertificateList).into()));
+    assert_eq!(result, Err(Malformed::Length(Field::CertificateList).into()));
     assert_eq!(alert, Some(Alert::DECODE_ERROR));
 }
 

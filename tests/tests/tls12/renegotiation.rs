@@ -6,7 +6,7 @@ use dunlin::auth::{Psk, PskTable, X509Trust};
 use dunlin::error::{Misuse, PeerIncompatible, PeerMisbehaved};
 use dunlin::resume::{ClientSession, ClientSessions, SessionKey, Tickets};
 use dunlin::wire::{
-    AlertDescription as Alert, CipherSuite, ExtensionType, HandshakeType, ProtocolVersion, What,
+    AlertDescription as Alert, CipherSuite, ExtensionType, Field, HandshakeType, ProtocolVersion,
 };
 use dunlin::{
     ClientAuth, ClientConfig, Error, Event, Profile, ProfileBuilder, PskSource, ServerConfig, TlsConnection,
@@ -132,7 +132,7 @@ fn renegotiation_is_refused_by_default_and_the_connection_continues() {
 fn client_runs_one_renegotiation_at_a_time() {
     let mut pair = renegotiating(true, true);
     pair.client.renegotiate(NOW).unwrap();
-    assert_eq!(pair.client.renegotiate(NOW), Err(Misuse::NotSupported(What::Renegotiation).into()));
+    assert_eq!(pair.client.renegotiate(NOW), Err(Misuse::NotSupported(Field::Renegotiation).into()));
     pair.run().unwrap();
     assert_eq!(done(&pair), [1, 1]);
 }
@@ -315,7 +315,7 @@ fn peer_cannot_change_its_identity() {
             assert!(pair.client.negotiated().unwrap().is_resumed());
             pair.client.renegotiate(NOW).unwrap();
             let result = pair.run();
-            let illegal = PeerMisbehaved::IllegalParameter(What::OtherIdentity);
+            let illegal = PeerMisbehaved::IllegalParameter(Field::OtherIdentity);
             let (finds, hears) =
                 if changes_client { (&pair.server, &pair.client) } else { (&pair.client, &pair.server) };
             assert_eq!(result, Err(illegal.clone().into()));
@@ -472,7 +472,7 @@ fn rejects_other_records_between_fragments_of_a_message() {
         pair.client.renegotiate(NOW).unwrap();
         let hello = content(&take(&mut pair.client));
         let result = pair.server.receive(NOW, &[sealed(22, &hello[..9]), record].concat());
-        let expected = PeerMisbehaved::UnexpectedRecord(What::InsideMessage);
+        let expected = PeerMisbehaved::UnexpectedRecord(Field::InsideMessage);
         assert_eq!(result, Err(expected.into()));
         assert_eq!(content(&take(&mut pair.server)), [2, Alert::UNEXPECTED_MESSAGE.0]);
     }
@@ -530,7 +530,7 @@ type Edit = &'static dyn Fn(&mut Hello);
 #[test]
 fn server_rejects_a_changed_name_protocol_or_version() {
     let version = |v| PeerIncompatible::Version(Some(v));
-    let name = || PeerMisbehaved::IllegalParameter(What::OtherServerName).into();
+    let name = || PeerMisbehaved::IllegalParameter(Field::OtherServerName).into();
     let insecure = || PeerIncompatible::SecureRenegotiation.into();
     let cases: Vec<(Edit, Error)> = vec![
         (&|h| remove(h, ExtensionType::SERVER_NAME), name()),
@@ -583,7 +583,7 @@ fn client_rejects_a_changed_protocol_or_version() {
         (&|h| put(h, ALPN, b"\0\x05\x04mqtt"), PeerMisbehaved::UnsolicitedExtension(ALPN).into()),
         (
             &|h| h.extensions = vec![(ExtensionType::SUPPORTED_VERSIONS, vec![3, 4])],
-            PeerMisbehaved::NotOffered(What::Version).into(),
+            PeerMisbehaved::NotOffered(Field::Version).into(),
         ),
         (&|h| h.version = [3, 2], PeerIncompatible::Version(Some(ProtocolVersion::TLS1_1)).into()),
         (

@@ -3,6 +3,7 @@
 pub(crate) mod client;
 pub(crate) mod did;
 pub(crate) mod explain;
+#[cfg(feature = "gateway")]
 pub(crate) mod gateway;
 pub(crate) mod pki;
 mod program;

@@ -2,15 +2,18 @@
 //! `tunnel`.
 
 use std::io;
+use std::sync::Arc;
+use std::time::SystemTime;
 
 use dunlin_command::error::Error;
+use dunlin_command::log::{Lines, missing, time_stamp};
 use dunlin_command::stop::{self, Stop};
 use dunlin_gateway::config::{Common, LogConfig, LogFormat, LogLevel};
-use dunlin_gateway::{Config, Faults, Gateway, Sockets, Tunnel, TunnelConfig};
+use dunlin_gateway::{Faults, Sockets, Tunnel, TunnelConfig};
 use nix::sys::resource::{Resource, getrlimit};
 use sd_notify::NotifyState;
+use serde_json::json;
 use tracing::Level;
-use tracing_appender::non_blocking::WorkerGuard;
 
 /// A gateway or a tunnel.
 pub(crate) trait Program: Sized {
@@ -70,7 +73,8 @@ macro_rules! program {
     };
 }
 
-program!(Gateway, Config);
+#[cfg(feature = "gateway")]
+program!(dunlin_gateway::Gateway, dunlin_gateway::Config);
 program!(Tunnel, TunnelConfig);
 
 /// Runs a program with `config` until a signal stops it. `load` reads the configuration again, and `told`
@@ -85,8 +89,7 @@ pub(crate) fn run<P: Program>(
         let advice = "name only ListenStream and ListenDatagram with IP addresses in the unit of the sockets";
         Error::failed("inherited sockets", error, advice)
     })?;
-    // The guard writes the rest of the log when it is dropped.
-    let _guard = begin_log(P::common(&config).log);
+    let _log = begin_log(P::common(&config).log)?;
     // A worker's own queue has 256 places, and tasks beyond them go to the common queue, which it reads every
     // second time. At its usual interval, the connections there would wait until those in its own queue have
     // nothing left to do.
@@ -175,20 +178,34 @@ async fn reload<P: Program>(program: &P, load: impl Fn() -> Result<P::Config, Fa
     }
 }
 
-/// Begins the log on stderr. A thread writes it, so that a reader that does not keep up loses lines but does
-/// not block the program.
-pub(super) fn begin_log(config: LogConfig) -> WorkerGuard {
-    let (writer, guard) = tracing_appender::non_blocking(io::stderr());
-    let level = match config.level {
+/// The log of the running program, which ends with this value.
+pub(super) struct Log(Arc<Lines>);
+
+impl Drop for Log {
+    fn drop(&mut self) {
+        self.0.end();
+    }
+}
+
+/// Begins the log on stderr.
+pub(super) fn begin_log(LogConfig { level, format }: LogConfig) -> Result<Log, Error> {
+    let is_json = format == LogFormat::Json;
+    let lost = move |lines| {
+        let why = missing(lines);
+        let json = || json!({"timestamp": time_stamp(SystemTime::now()), "level": "WARN", "message": why});
+        if is_json { json().to_string() } else { why }
+    };
+    let lines = Arc::new(Lines::new(io::stderr(), lost)?);
+    let level = match level {
         LogLevel::Error => Level::ERROR,
         LogLevel::Warn => Level::WARN,
         LogLevel::Info => Level::INFO,
         LogLevel::Debug => Level::DEBUG,
     };
-    let log = tracing_subscriber::fmt().with_max_level(level).with_writer(writer).with_target(false);
-    match config.format {
+    let log = tracing_subscriber::fmt().with_max_level(level).with_writer(lines.clone()).with_target(false);
+    match format {
         LogFormat::Text => log.with_ansi(false).init(),
         LogFormat::Json => log.json().flatten_event(true).init(),
     }
-    guard
+    Ok(Log(lines))
 }

@@ -6,7 +6,7 @@ use std::io::{self, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use clap::Args as ClapArgs;
 use dunlin::places::PlaceLimits;
@@ -21,7 +21,8 @@ use dunlin_command::stop::{self, STOP_PATIENCE, Stop};
 use dunlin_registry::lookup::LookUpAnswers;
 use dunlin_setup::psk::Psks;
 use dunlin_tokio::places::{HandshakePlace, Seated};
-use dunlin_tokio::{DtlsEndpoint, DtlsIncoming, DtlsOptions, HandshakeError, addresses};
+use dunlin_tokio::throttle::{Line, Throttle};
+use dunlin_tokio::{DtlsEndpoint, DtlsIncoming, DtlsOptions, HandshakeError, addresses, now};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, UdpSocket};
 use tokio::sync::{Mutex as AsyncMutex, watch};
@@ -41,7 +42,7 @@ mod frozen;
 mod slots;
 mod tcp;
 
-use slots::{Limit, Refusals, Slots};
+use slots::{Limit, Slots};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -142,9 +143,6 @@ impl Args {
 /// The maximum length of a line to reverse, in bytes.
 const MAX_LINE: usize = 64 * 1024;
 
-/// The pause after a failure to accept, for example for lack of file descriptors.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-
 pub(crate) fn address(text: &str) -> Result<SocketAddr, String> {
     let loopback = |port| SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port);
     let port = text.parse().map(loopback);
@@ -186,7 +184,7 @@ pub(crate) fn run(args: Args) -> Result<(), Error> {
         let endpoint = OnceLock::new();
         let not_frozen = OnceLock::new();
         let stopping = OnceLock::new();
-        let refusals = Refusals::default();
+        let refusals = Throttle::default();
         let server = Server {
             args,
             config,
@@ -296,8 +294,8 @@ struct Server {
     stopped: watch::Sender<bool>,
     /// Stdin or stdout, and why it failed. The server serves no client without it.
     lost: OnceLock<(&'static str, String)>,
-    /// The times at which clients were refused.
-    refusals: Refusals,
+    /// The log lines about refused clients.
+    refusals: Throttle,
     log: Log,
 }
 
@@ -380,7 +378,7 @@ impl Server {
             endpoint.set_server(Some(Arc::new(config.with_profile_choice(true))));
             let incoming = endpoint.accept().await;
             let server = self.clone();
-            let from = interfaces::unmapped(incoming.peer_address());
+            let from = addresses::plain(incoming.peer_address());
             connections.add(async move { server.serve(Incoming::Udp(incoming), from).await });
         }
         endpoint.set_server(None);
@@ -471,7 +469,7 @@ impl Server {
 
     /// Logs that this limit keeps a client out, at most once a minute.
     fn refuse(&self, from: SocketAddr, limit: Limit) {
-        if let Some(left_out) = self.refusals.note(limit, Instant::now()) {
+        if let Some(Line { left_out }) = self.refusals.limit("", limit.name(), now()) {
             self.log_failure(from, limit.explain(left_out));
         }
     }

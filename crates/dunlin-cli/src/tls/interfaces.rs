@@ -1,11 +1,10 @@
 //! The interfaces of `client --udp`, and reports about paths.
 
-use std::net::{IpAddr, SocketAddr};
-
 use clap::{Args, ValueEnum};
 use dunlin::{ClientConfig, MAX_INTERFACES, Multihoming};
 use dunlin_command::error::Error;
 use dunlin_command::events::{At, Event, PathChanged};
+use dunlin_tokio::addresses::plain;
 use dunlin_tokio::{Interface, PathEvent};
 
 /// The options of a client with several interfaces.
@@ -108,19 +107,10 @@ pub(crate) fn outage(server: &str, why: std::io::ErrorKind, survives: bool) -> S
     format!("{server}: cannot send: {why}; {advice}")
 }
 
-/// The IPv4 address that a socket for both families shows as an IPv6 address (RFC 4291 §2.5.5.2); other
-/// addresses as they are.
-pub(crate) fn unmapped(address: SocketAddr) -> SocketAddr {
-    match address.ip().to_canonical() {
-        IpAddr::V4(ip) => (ip, address.port()).into(),
-        IpAddr::V6(_) => address,
-    }
-}
-
 /// A line about a path, without the peer's address.
 pub(crate) fn line(event: &PathEvent) -> String {
     match event {
-        PathEvent::PeerMoved(address) => format!("the peer is now at {}", unmapped(*address)),
+        PathEvent::PeerMoved(address) => format!("the peer is now at {}", plain(*address)),
         PathEvent::Changed { sockets, change } => {
             let [from, to] = sockets.map(|socket| socket.map_or_else(|| "?".into(), |a| a.to_string()));
             let records = |n: usize| if n == 1 { "1 record".to_owned() } else { format!("{n} records") };
@@ -146,7 +136,7 @@ pub(crate) fn event(at: At, event: &PathEvent) -> Option<Event> {
             repeated_records: change.repeated,
             unrepeated_records: change.unrepeated,
         })),
-        PathEvent::PeerMoved(address) => Some(Event::PeerMoved(At { address: unmapped(*address), ..at })),
+        PathEvent::PeerMoved(address) => Some(Event::PeerMoved(At { address: plain(*address), ..at })),
         _ => None,
     }
 }

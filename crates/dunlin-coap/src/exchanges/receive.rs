@@ -108,7 +108,7 @@ impl Exchanges {
             entry.request = Some(request);
         }
         // RFC 7641 §2: the option has a meaning in a GET, and RFC 8132 §2.4 in a FETCH.
-        let observe = observe(&packet).filter(|_| matches!(u8::from(packet.header.code), 1 | 5));
+        let observe = if matches!(u8::from(packet.header.code), 1 | 5) { observe(&packet) } else { None };
         let foreign = Foreign {
             token: packet.get_token().to_vec(),
             message_id: id,

@@ -202,7 +202,7 @@ impl ListenerConfig {
     pub(crate) fn idle_cache(&self) -> Option<Fault> {
         let CacheConfig { mode, store, place, .. } = self.cache.as_ref()?;
         let messages = self.messages();
-        let alone = matches!(messages, SsiMessages::Alone | SsiMessages::Links);
+        let alone = matches!(messages, SsiMessages::Alone);
         let is_certificate =
             |own: &OwnFiles| own.did().is_none_or(|own| self.versions.tls13 && !alone && !own.is_bare());
         let ClientsConfig { verify, ca, raw_keys, credentials, .. } = &self.clients;

@@ -9,11 +9,12 @@ use std::time::Duration;
 use dunlin::error::Misuse;
 use dunlin::{AssociationId, DtlsConnection, Now, ServerConfig};
 use dunlin_store::frozen::FrozenError;
-use dunlin_tokio::{DtlsAssociation, DtlsEndpoint, now};
+use dunlin_tokio::{DtlsAssociation, DtlsEndpoint};
 use tokio::sync::watch;
 use zeroize::Zeroizing;
 
 use super::ListenerState;
+use crate::clock::now;
 use crate::frozen::{FrozenPlace, NotThawed};
 use crate::metrics::Metrics;
 use crate::policy_configs::ProfileDigest;

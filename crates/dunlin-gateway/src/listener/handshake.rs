@@ -1,29 +1,27 @@
 //! A client on its way in: the choice of its route and of its profile, and the gateway's knowledge from its
 //! handshake.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
 
 use dunlin::error::{AuthenticationFailure, Error, PeerIncompatible, PeerMisbehaved};
 use dunlin::pki_types::CertificateDer;
 use dunlin::wire::AlertDescription;
-use dunlin::{ClientHelloInfo, IdentifiedClient, Negotiated, ServerConfig};
-use dunlin_tokio::{HandshakeError, now};
+use dunlin::{ClientHelloInfo, IdentifiedClient, Negotiated, Now, ServerConfig};
+use dunlin_tokio::HandshakeError;
+use dunlin_tokio::throttle::Line;
 
 use super::{ListenerState, remedy};
-use crate::clock::now_s;
 use crate::config::{RouteConfig, TransportKind};
 use crate::context::Context;
 use crate::identity;
 use crate::metrics::Established;
 use crate::policy::{
-    Answered, Attribute, Client, Decision, Finished, Hints, Offence, PolicyProfile, PolicyServer, Source,
-    Stage, Turn, Verdict,
+    AddressTable, Answered, Attribute, Client, Decision, Finished, Hints, Offence, PolicyProfile,
+    PolicyServer, Source, Stage, Turn, Verdict,
 };
 use crate::policy_configs::{PolicyConfigs, ProfileDigest};
 use crate::route;
-use crate::throttle::Line;
 use crate::tls::ServerConfigs;
 
 /// A connection of a client. Dropping the value ends its entry in the table of handshakes.
@@ -143,7 +141,11 @@ impl ClientHandshake {
     ///
     /// # Errors
     /// Why the client is refused.
-    pub(crate) fn choose(&self, hello: &ClientHelloInfo) -> Result<Arc<ServerConfig>, PeerIncompatible> {
+    pub(crate) fn choose(
+        &self,
+        hello: &ClientHelloInfo,
+        now: Now,
+    ) -> Result<Arc<ServerConfig>, PeerIncompatible> {
         if let Some(config) = self.challenge(hello) {
             self.lock().is_challenge = true;
             return Ok(config);
@@ -152,24 +154,23 @@ impl ClientHandshake {
         let route = route::find(&self.live.config.routes, hello)
             .inspect_err(|_| self.lock().unserved = name.map(route::shown))?;
         if let Some(name) = name.filter(|name| route::oddity(name).is_some()) {
-            self.tell_odd_name(route, name);
+            self.tell_odd_name(route, name, now);
         }
         let route = *self.lock().route.get_or_insert(route);
         let config = match &self.live.tls {
             ServerConfigs::ByRoute(routed) => routed.route(route),
             ServerConfigs::ByPolicy(policed) if policed.is_pending() => None,
-            ServerConfigs::ByPolicy(policed) => self.by_policy(policed, route, hello),
+            ServerConfigs::ByPolicy(policed) => self.by_policy(policed, route, hello, now),
         };
         config.ok_or(PeerIncompatible::Refused)
     }
 
     /// Logs a server name that no certificate can have, of a client that a route takes nevertheless.
-    fn tell_odd_name(&self, route: usize, name: &str) {
+    fn tell_odd_name(&self, route: usize, name: &str, now: Now) {
         let listener = &self.live.config.name;
         let client = self.from;
         let Some(route) = self.live.config.routes.get(route) else { return };
-        if let Some(Line { left_out }) = self.context.lines.line(listener, "odd server name", Instant::now())
-        {
+        if let Some(Line { left_out }) = self.context.lines.line(listener, "odd server name", now) {
             let (route, server_name) = (&route.name, route::shown(name));
             tracing::info!(listener, %client, route, server_name, left_out, "odd server name");
         }
@@ -181,19 +182,19 @@ impl ClientHandshake {
         policed: &PolicyConfigs,
         route: usize,
         hello: &ClientHelloInfo,
+        now: Now,
     ) -> Option<Arc<ServerConfig>> {
         let servers = policed.servers();
-        let now = now();
         let memory = policed.memory();
-        memory.handshakes.begin(self.from, now_s());
+        memory.handshakes.begin(self.from, now.unix_s());
         let server = servers.get(route)?;
         let redirected = self.live.config.redirect.as_ref().and_then(|redirect| {
             let (name, listener) = (hello.server_name.as_deref(), &self.live.config.name);
-            memory.redirects.find(&redirect.join, listener, name, self.port, self.from.ip())
+            memory.redirects.find(&redirect.join, listener, name, self.port, self.from.ip(), now.unix_s())
         });
         let (answered, hints) =
             server.choose(hello, self.from.ip(), redirected, Some(&memory.addresses), now);
-        self.tell(&answered.decision);
+        self.tell(&answered.decision, now);
         let mut progress = self.lock();
         progress.hints = hints;
         progress.is_lowered = answered.decision.downgrade.is_some();
@@ -215,25 +216,26 @@ impl ClientHandshake {
     }
 
     /// The configuration for a client with this identity.
-    pub(crate) fn profile_of(&self, client: &IdentifiedClient) -> Option<Arc<ServerConfig>> {
+    pub(crate) fn profile_of(&self, client: &IdentifiedClient, now: Now) -> Option<Arc<ServerConfig>> {
         let policed = self.live.tls.policed()?;
         let mut progress = self.lock();
         // The policy of now decides, also about a handshake that has begun under the previous one.
         let servers = policed.servers();
         let server = servers.get(progress.route?)?;
         let used = progress.answered(&client.profile)?;
-        let mut answered = server.profile_of(client, &used, &progress.hints, now());
+        let mut answered = server.profile_of(client, &used, &progress.hints, now);
         if client.is_proven {
             let described = Client::proven(&client.identity, client.validity);
-            progress.is_foreign = server.policy().refuses(&described, &progress.hints, now_s());
+            progress.is_foreign = server.policy().refuses(&described, &progress.hints, now.unix_s());
             let other = progress.redirected().filter(|claimed| !has_facts(&described, claimed)).cloned();
             if let Some(claimed) = other
                 && answered.decision.verdict != Verdict::Refuse
             {
                 answered = unlike(&claimed, answered.decision);
             }
-            self.tell(&answered.decision);
-            policed.memory().handshakes.decided(self.from, &answered.decision, Some(&described), now_s());
+            self.tell(&answered.decision, now);
+            let handshakes = &policed.memory().handshakes;
+            handshakes.decided(self.from, &answered.decision, Some(&described), now.unix_s());
         }
         progress.keep_in_use(&mut answered);
         progress.note(&answered, client.is_proven);
@@ -243,7 +245,7 @@ impl ClientHandshake {
 
     /// Logs and counts a decision. A downgrade after the handshake is always logged. Anyone can cause one
     /// that a ClientHello asks for, and a client that is refused can come again as often as it likes.
-    fn tell(&self, decision: &Decision) {
+    fn tell(&self, decision: &Decision, now: Now) {
         let listener = &self.live.config.name;
         let client = self.from;
         let rule = decision.label();
@@ -254,7 +256,7 @@ impl ClientHandshake {
             (_, Verdict::Refuse) => Some("policy refusal"),
             _ => None,
         };
-        let left_out = match kind.map(|kind| self.context.lines.line(listener, kind, Instant::now())) {
+        let left_out = match kind.map(|kind| self.context.lines.line(listener, kind, now)) {
             Some(Some(line)) => line.left_out,
             Some(None) => return,
             None => None,
@@ -268,18 +270,18 @@ impl ClientHandshake {
 
     /// Learns from a handshake that has ended well. Returns the label of the rule that decided about the
     /// client, which is empty without a policy; `None` if the client is not served.
-    pub(crate) fn completed(&self, negotiated: &Negotiated) -> Option<String> {
+    pub(crate) fn completed(&self, negotiated: &Negotiated, now: Now) -> Option<String> {
         let Some(policed) = self.live.tls.policed() else { return Some(String::new()) };
         let mut progress = self.lock();
         if let Some(decision) = progress.unauthenticated.take() {
             let listener = &self.live.config.name;
             let client = self.from;
             let profile = &negotiated.profile;
-            let line = self.context.lines.line(listener, "danger_redirect_unauthenticated", Instant::now());
+            let line = self.context.lines.line(listener, "danger_redirect_unauthenticated", now);
             if let Some(Line { left_out }) = line {
                 tracing::warn!(listener, %client, profile, left_out, "policy: danger_redirect_unauthenticated: a weaker profile without a proof");
             }
-            policed.memory().handshakes.decided(self.from, &decision, None, now_s());
+            policed.memory().handshakes.decided(self.from, &decision, None, now.unix_s());
             return Some(decision.label().to_owned());
         }
         let client = negotiated.peer.as_ref().map(|peer| Client::proven(peer, negotiated.peer_validity));
@@ -287,14 +289,14 @@ impl ClientHandshake {
             (Some((decision, true)), Some(_)) => decision,
             // The engine asks for the profile of a session's client before it resumes the session.
             (Some((decision, false)), Some(_)) if negotiated.is_resumed() => {
-                self.tell(&decision);
-                policed.memory().handshakes.decided(self.from, &decision, client.as_ref(), now_s());
+                self.tell(&decision, now);
+                policed.memory().handshakes.decided(self.from, &decision, client.as_ref(), now.unix_s());
                 decision
             }
             (_, None) => {
-                let decision = self.of_stranger(policed, &progress, negotiated)?;
-                self.tell(&decision);
-                policed.memory().handshakes.decided(self.from, &decision, None, now_s());
+                let decision = self.of_stranger(policed, &progress, negotiated, now)?;
+                self.tell(&decision, now);
+                policed.memory().handshakes.decided(self.from, &decision, None, now.unix_s());
                 decision
             }
             _ => return None,
@@ -307,23 +309,25 @@ impl ClientHandshake {
             self.context.metrics.renegotiated(&self.live.config.name, true);
         }
         if let Some(client) = &client {
-            learn(policed, &progress, self.from, client, &decision, negotiated.is_resumed());
+            let addresses = &policed.memory().addresses;
+            let from = (self.from.ip(), now.unix_s());
+            learn(addresses, &progress, from, (client, negotiated.is_resumed()), &decision);
         }
         Some(decision.label().to_owned())
     }
 
     /// Whether the client may use its route. Logs and counts a refusal.
-    pub(crate) fn admits(&self, route: &RouteConfig, negotiated: &Negotiated) -> bool {
+    pub(crate) fn admits(&self, route: &RouteConfig, negotiated: &Negotiated, now: Now) -> bool {
         if route.access.is_open() {
             return true;
         }
         let client = negotiated.peer.as_ref().map(|peer| Client::proven(peer, negotiated.peer_validity));
-        if route.access.admits(client.as_ref(), Some(self.from.ip()), now_s()) {
+        if route.access.admits(client.as_ref(), Some(self.from.ip()), now.unix_s()) {
             return true;
         }
         let listener = &self.live.config.name;
         self.context.metrics.access_denied(listener, &route.name);
-        if let Some(Line { left_out }) = self.context.lines.line(listener, "access denied", Instant::now()) {
+        if let Some(Line { left_out }) = self.context.lines.line(listener, "access denied", now) {
             let client = self.from;
             let route = &route.name;
             let identity = identity::shown(negotiated);
@@ -369,6 +373,7 @@ impl ClientHandshake {
         policed: &PolicyConfigs,
         progress: &Progress,
         negotiated: &Negotiated,
+        now: Now,
     ) -> Option<Decision> {
         let servers = policed.servers();
         let server: &PolicyServer = servers.get(progress.route?)?;
@@ -376,7 +381,7 @@ impl ClientHandshake {
         let is_resumed = negotiated.is_resumed();
         let turn = Turn::Impossible;
         let finished = Finished { used: &used, client: None, hints: &progress.hints, is_resumed, turn };
-        Some(server.policy().after(&finished, now_s()))
+        Some(server.policy().after(&finished, now.unix_s()))
     }
 
     /// Notes the certificate of the client, which the engine refuses.
@@ -386,16 +391,14 @@ impl ClientHandshake {
 
     /// Logs a handshake that has failed, with the server name that no route has, and the certificate that the
     /// engine has refused.
-    pub(crate) fn log_failure(&self, error: &HandshakeError) {
+    pub(crate) fn log_failure(&self, error: &HandshakeError, now: Now) {
         let listener = &self.live.config.name;
         if let HandshakeError::Probe(error) = error {
             tracing::debug!(listener, client = %self.from, %error, "a client sent nothing");
             return;
         }
-        let Some(Line { left_out }) = self.context.lines.line(listener, "handshake failed", Instant::now())
-        else {
-            return;
-        };
+        let line = self.context.lines.line(listener, "handshake failed", now);
+        let Some(Line { left_out }) = line else { return };
         let (certificate, server_name) = {
             let mut progress = self.lock();
             (progress.refused.take(), progress.unserved.take())
@@ -407,7 +410,7 @@ impl ClientHandshake {
     }
 
     /// Learns from a handshake that has failed.
-    pub(crate) fn failed(&self, error: &HandshakeError) {
+    pub(crate) fn failed(&self, error: &HandshakeError, now: Now) {
         let Some(policed) = self.live.tls.policed() else { return };
         // Before the gateway has its certificate, it refuses every client.
         if policed.is_pending() {
@@ -427,7 +430,7 @@ impl ClientHandshake {
             false if shows_a_false_identity(error) => Offence::Failed,
             false => return,
         };
-        policed.report(&self.context, self.from.ip(), offence);
+        policed.report(&self.context, self.from.ip(), offence, now.unix_s());
     }
 }
 
@@ -480,23 +483,20 @@ fn unlike(claimed: &Client, decision: Decision) -> Answered {
 
 /// Remembers from which address a client came, and forgets a hint that was wrong.
 fn learn(
-    policed: &PolicyConfigs,
+    addresses: &AddressTable,
     progress: &Progress,
-    from: SocketAddr,
-    client: &Client,
+    (address, now_s): (IpAddr, u64),
+    (client, is_resumed): (&Client, bool),
     decision: &Decision,
-    is_resumed: bool,
 ) {
-    let addresses = &policed.memory().addresses;
-    let address = from.ip();
     let deserved = decision.next.as_ref().unwrap_or(&decision.profile);
     let chosen = progress.answered.first();
     if progress.is_by_address() && chosen.is_some_and(|(chosen, _)| chosen != deserved) {
         addresses.forget(address);
     }
     // A session does not keep all that its certificate says.
-    if !is_resumed || addresses.claim(address, now_s()).is_none() {
-        addresses.remember(address, client, deserved, now_s());
+    if !is_resumed || addresses.claim(address, now_s).is_none() {
+        addresses.remember(address, client, deserved, now_s);
     }
 }
 

@@ -10,7 +10,7 @@ mod watched;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use dunlin::Negotiated;
+use dunlin::{Negotiated, Now};
 use dunlin_store::SharedTickets;
 use tokio::sync::watch;
 
@@ -18,7 +18,7 @@ use crate::acme::Managed;
 use crate::config::{Field, ListenerConfig, TransportKind};
 use crate::context::Context;
 use crate::frozen::FrozenPlace;
-use crate::memory::PolicyFile;
+use crate::policy_file::PolicyFile;
 use crate::service::{Serve, Socket};
 use crate::shared_clients::SharedClients;
 use crate::tls::{Password, ServerConfigs};
@@ -57,10 +57,10 @@ impl Serve for ListenerState {
     }
 
     /// Whether the blacklist of the policy has this client.
-    fn refuses(&self, context: &Context, from: SocketAddr) -> bool {
-        let Some(blocked) = self.tls.policed().and_then(|policed| policed.file().blocked(from.ip())) else {
-            return false;
-        };
+    fn refuses(&self, context: &Context, from: SocketAddr, now: Now) -> bool {
+        let blocked =
+            self.tls.policed().and_then(|policed| policed.memory().blocked(from.ip(), now.unix_s()));
+        let Some(blocked) = blocked else { return false };
         let listener = &self.config.name;
         context.metrics.blacklisted(listener);
         tracing::debug!(listener, client = %from, "{blocked}");

@@ -2,12 +2,13 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use dunlin::error::PeerIncompatible;
 use dunlin::wire::AlertDescription;
 use dunlin::{ClientHelloInfo, ServerConfig};
 use dunlin_tokio::places::{HandshakePlace, Places, Seated};
+use dunlin_tokio::throttle::Line;
 use dunlin_tokio::{HandshakeError, TlsAcceptor, TlsStream};
 use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream};
@@ -17,6 +18,7 @@ use tokio::time::{sleep, timeout};
 use super::handshake::ClientHandshake;
 use super::watched::Watched;
 use super::{ListenerState, Settings};
+use crate::clock::{now, timer};
 use crate::config::{AcmeChallenge, MqttConfig, RouteConfig, RouteProtocol, UserName, Verify};
 use crate::context::Context;
 use crate::life::Phase;
@@ -27,7 +29,6 @@ use crate::proxy::mqtt::{Answer, Connect, ConnectError};
 use crate::proxy::tcp::{CLOSE_PATIENCE, End};
 use crate::proxy_protocol::{self, Transport};
 use crate::service;
-use crate::throttle::Line;
 use crate::{identity, proxy, route, sockets};
 
 /// Accepts clients until the gateway stops or `removed` becomes true. `port` is the socket's port if the
@@ -67,9 +68,9 @@ async fn client(
         Ok(tls) => tls,
         Err(HandshakeError::Stopped) if place.is_displaced() => return Err(Limit::Handshakes),
         Err(error) => {
-            handshake.failed(&error);
+            handshake.failed(&error, now());
             context.metrics.handshake_failed(listener, metrics::reason(&error));
-            handshake.log_failure(&error);
+            handshake.log_failure(&error, now());
             return match error {
                 HandshakeError::Timeout(_) => Err(Limit::HandshakeTime),
                 _ => Ok(()),
@@ -92,7 +93,7 @@ async fn client(
         }
     };
     place.end();
-    let rule = handshake.completed(tls.negotiated());
+    let rule = handshake.completed(tls.negotiated(), now());
     handshake.established(context.metrics.handshake_completed(
         listener,
         tls.negotiated(),
@@ -135,8 +136,8 @@ async fn shake_hands(
     let displaced = place.displaced();
     let place = place.clone();
     let choose = move |hello: &ClientHelloInfo| -> Result<_, PeerIncompatible> {
-        let config = first.choose(hello)?;
-        if places.are_crowded(Instant::now()) {
+        let config = first.choose(hello, now())?;
+        if places.are_crowded(timer().into_std()) {
             Ok(Arc::new(ServerConfig::clone(&config).with_cookies(true)))
         } else {
             Ok(config)
@@ -147,7 +148,7 @@ async fn shake_hands(
         // A failed handshake leaves its place before the client has closed.
         .with_on_linger(move || place.linger())
         .with_profiles(choose)
-        .with_client_profiles(move |client| then.profile_of(client))
+        .with_client_profiles(move |client| then.profile_of(client, now()))
         .with_on_refused(move |certificate| refused.refused(certificate));
     if let Some(answers) = live.tls.answers() {
         acceptor = acceptor.with_answers(answers);
@@ -181,7 +182,7 @@ async fn serve(
         tracing::error!(listener, client = %from, "a client without identity passed its handshake; report this error");
         return Ok(());
     }
-    let is_admitted = handshake.admits(route, negotiated);
+    let is_admitted = handshake.admits(route, negotiated, now());
     if !is_admitted && !matches!(route.protocol, RouteProtocol::Http) {
         tls.abort(AlertDescription::ACCESS_DENIED).await;
         return Ok(());
@@ -189,7 +190,7 @@ async fn serve(
     let version = negotiated.version.map(|version| version.to_string()).unwrap_or_default();
     let (profile, rule) = super::chosen(negotiated, rule);
     let issuer = identity::issuer(negotiated.peer.as_ref());
-    let is_logged = context.lines.connection(listener, negotiated.peer.is_some(), Instant::now());
+    let is_logged = context.lines.connection(listener, negotiated.peer.is_some(), now());
     if let Some(Line { left_out }) = is_logged {
         tracing::info!(listener, client = %from, route = route.name, identity, issuer, version, kind = ?negotiated.kind, profile, rule, left_out, "connected");
     }
@@ -203,8 +204,7 @@ async fn serve(
         RouteProtocol::Mqtt(config) => match Box::pin(mqtt_connect(live, route, config, &mut tls)).await {
             Ok(connect) => Some(connect),
             Err(error) => {
-                if let Some(Line { left_out }) = context.lines.line(listener, "MQTT refused", Instant::now())
-                {
+                if let Some(Line { left_out }) = context.lines.line(listener, "MQTT refused", now()) {
                     tracing::warn!(listener, client = %from, route = route.name, identity, %error, left_out, "MQTT refused");
                 }
                 let _ = timeout(CLOSE_PATIENCE, tls.shutdown()).await;
@@ -238,7 +238,7 @@ async fn serve(
     };
     let mut answer = Answer::default();
     let mut idle_time = limits.idle_time;
-    let waits_since = Instant::now();
+    let waits_since = timer();
     if let Some((connect, _)) = &mqtt {
         idle_time = connect.idle_time(&answer, limits.idle_time);
         if connect.has_server_keep_alive() {
@@ -253,7 +253,7 @@ async fn serve(
             idle_time = connect.idle_time(&answer, limits.idle_time);
         }
     }
-    let silence = if answer.bytes.is_empty() { waits_since.elapsed() } else { Duration::ZERO };
+    let silence = if answer.bytes.is_empty() { timer() - waits_since } else { Duration::ZERO };
     let first = First { bytes: answer.bytes, failure: answer.failure, silence };
     let stop = ends(context, seated, Phase::Ending);
     let tls = Watched::new(tls, handshake.clone(), seated.clone());
@@ -365,7 +365,7 @@ fn log_fault(
         return log_unreachable(context, live, route, client, error);
     }
     let listener = &live.config.name;
-    if let Some(Line { left_out }) = context.lines.line(listener, "answer", Instant::now()) {
+    if let Some(Line { left_out }) = context.lines.line(listener, "answer", now()) {
         let (route, backend) = (&route.name, &route.to.value);
         let error = std::error::Error::source(fault).map(tracing::field::display);
         tracing::warn!(listener, %client, route, backend, why = %fault, error, left_out, "a request got no answer of the backend");
@@ -382,9 +382,9 @@ fn log_unreachable(
 ) {
     let listener = &live.config.name;
     if sockets::lacks_files(error) {
-        return context.reached_limit(listener, client, Limit::OpenFiles);
+        return context.reached_limit(listener, client, Limit::OpenFiles, now());
     }
-    if let Some(Line { left_out }) = context.lines.line(listener, "backend", Instant::now()) {
+    if let Some(Line { left_out }) = context.lines.line(listener, "backend", now()) {
         let (route, backend) = (&route.name, &route.to.value);
         tracing::error!(listener, %client, route, backend, %error, left_out, "the backend cannot be reached; start it, or correct `to`");
     }

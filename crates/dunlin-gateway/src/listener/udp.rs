@@ -7,17 +7,19 @@ use std::sync::atomic::AtomicUsize;
 use dunlin::wire::AlertDescription;
 use dunlin::{DtlsConnection, Ended, EndpointLimits, Negotiated};
 use dunlin_registry::lookup;
+use dunlin_tokio::throttle::Line;
 use dunlin_tokio::{
     AssociationEnded, DtlsAssociation, DtlsEndpoint, DtlsIncoming, DtlsOptions, HandshakeError, Resumed,
 };
 use tokio::net::UdpSocket;
 use tokio::sync::watch;
 use tokio::task::spawn_blocking;
-use tokio::time::{Instant, timeout};
+use tokio::time::timeout;
 
 use super::frozen::Freezer;
 use super::handshake::ClientHandshake;
 use super::{ListenerState, Settings};
+use crate::clock::{now, now_s, timer};
 use crate::config::{Limits, RouteConfig, RouteProtocol, Verify};
 use crate::context::Context;
 use crate::identity;
@@ -30,7 +32,6 @@ use crate::proxy_protocol::{self, Transport};
 use crate::route;
 use crate::service::{self, Serve};
 use crate::sockets;
-use crate::throttle::Line;
 
 /// The limits of a listener's endpoint, which decides itself about places and handshakes.
 fn endpoint_limits(limits: &Limits) -> EndpointLimits {
@@ -92,7 +93,7 @@ pub(crate) async fn run(
     {
         let context = context.clone();
         let settings = settings.clone();
-        endpoint.set_refusal(move |from| settings.load().refuses(&context, from));
+        endpoint.set_refusal(move |from| settings.load().refuses(&context, from, now()));
     }
     if let Some(nodes) = context.nodes.get() {
         nodes.join(&live.config.name, &endpoint);
@@ -175,7 +176,7 @@ impl Listener {
         let name = &live.config.name;
         let from = incoming.peer_address();
         let metrics = &self.context.metrics;
-        let begin = Instant::now();
+        let begin = timer();
         let handshake = ClientHandshake::new(self.context.clone(), live.clone(), from, None);
         // The memory for the handshake is free afterwards.
         let dtls = match Box::pin(self.shake_hands(live, incoming, &handshake)).await {
@@ -190,12 +191,12 @@ impl Listener {
                     }
                     _ => {}
                 }
-                handshake.failed(&error);
+                handshake.failed(&error, now());
                 metrics.handshake_failed(name, metrics::reason(&error));
                 if let Some(Ended::Displaced(limit)) = ended(&error) {
                     return Err(Limit::of_handshakes(limit));
                 }
-                handshake.log_failure(&error);
+                handshake.log_failure(&error, now());
                 return match error {
                     HandshakeError::Timeout(_) | HandshakeError::Unconfirmed { .. } => {
                         Err(Limit::HandshakeTime)
@@ -204,16 +205,16 @@ impl Listener {
                 };
             }
         };
-        let rule = handshake.completed(dtls.negotiated());
+        let rule = handshake.completed(dtls.negotiated(), now());
         let negotiated = dtls.negotiated();
-        let took = begin.elapsed();
+        let took = timer() - begin;
         let _established =
             metrics.handshake_completed(name, negotiated, rule.as_deref().unwrap_or_default(), took);
         let Some((route, rule)) = handshake.route().zip(rule) else {
             tracing::error!(listener = name, client = %from, "no route or profile was chosen; report this error");
             return Ok(());
         };
-        if !handshake.admits(route, dtls.negotiated()) {
+        if !handshake.admits(route, dtls.negotiated(), now()) {
             dtls.abort(AlertDescription::ACCESS_DENIED);
             return Ok(());
         }
@@ -235,7 +236,7 @@ impl Listener {
             }
         };
         let handshake = ClientHandshake::new(self.context.clone(), live.clone(), from, None);
-        if !handshake.admits(route, dtls.negotiated()) {
+        if !handshake.admits(route, dtls.negotiated(), now()) {
             self.context.metrics.frozen(name, "refused", 1);
             dtls.abort(AlertDescription::ACCESS_DENIED);
             return Ok(());
@@ -262,8 +263,8 @@ impl Listener {
         let at = route::of(routes, negotiated);
         let (at, route) = at.and_then(|at| Some((at, routes.get(at)?))).ok_or("its route is gone")?;
         let policed = live.tls.policed();
-        let terms =
-            policed.map_or_else(|| Ok(Terms::default()), |policed| policed.goes_on(at, negotiated))?;
+        let terms = policed
+            .map_or_else(|| Ok(Terms::default()), |policed| policed.goes_on(at, negotiated, now_s()))?;
         Ok((route, terms))
     }
 
@@ -279,8 +280,8 @@ impl Listener {
         let refused = handshake.clone();
         let mut options = DtlsOptions::new()
             .with_timeout(live.config.limits.handshake_time)
-            .with_profiles(move |hello| first.choose(hello))
-            .with_client_profiles(move |client| then.profile_of(client))
+            .with_profiles(move |hello| first.choose(hello, now()))
+            .with_client_profiles(move |client| then.profile_of(client, now()))
             .with_on_refused(move |certificate| refused.refused(certificate));
         if let Some(answers) = live.tls.answers() {
             options = options.with_answers(answers);
@@ -347,7 +348,7 @@ impl Listener {
         let (profile, rule) = super::chosen(dtls.negotiated(), rule);
         let issuer = identity::issuer(dtls.negotiated().peer.as_ref());
         let has_identity = dtls.negotiated().peer.is_some();
-        let is_logged = self.context.lines.connection(listener, has_identity, Instant::now().into_std());
+        let is_logged = self.context.lines.connection(listener, has_identity, now());
         if let Some(Line { left_out }) = is_logged {
             tracing::info!(listener, client = %from, route, identity, issuer, version, ?kind, profile, rule, left_out, "connected");
         }
@@ -357,8 +358,7 @@ impl Listener {
                 ToBackend::Failed(error) => error,
                 ToBackend::Expired => {
                     metrics.backend(listener, route, "expired");
-                    if let Some(Line { left_out }) =
-                        self.context.lines.line(listener, "backend_time", Instant::now().into_std())
+                    if let Some(Line { left_out }) = self.context.lines.line(listener, "backend_time", now())
                     {
                         let advice = "what the backend still sends to the client is lost; with a longer backend_time, sockets stay open";
                         tracing::warn!(listener, client = %from, route, left_out, "the socket to the backend is closed after backend_time without traffic; {advice}");
@@ -372,11 +372,9 @@ impl Listener {
             };
             metrics.backend(listener, route, outcome);
             if sockets::lacks_files(error) {
-                return self.context.reached_limit(listener, from, Limit::OpenFiles);
+                return self.context.reached_limit(listener, from, Limit::OpenFiles, now());
             }
-            if let Some(Line { left_out }) =
-                self.context.lines.line(listener, "backend", Instant::now().into_std())
-            {
+            if let Some(Line { left_out }) = self.context.lines.line(listener, "backend", now()) {
                 let backend = backend.to;
                 tracing::error!(listener, client = %from, route, backend, %error, left_out, "no datagrams to the backend; {advice}");
             }

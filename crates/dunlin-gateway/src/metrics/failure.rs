@@ -2,8 +2,7 @@
 
 use std::io;
 
-use dunlin::error::{AuthenticationFailure as A, Error as E, PeerIncompatible as I, PeerMisbehaved as M};
-use dunlin::wire::AlertDescription;
+use dunlin::error::{AuthenticationFailure as A, Error as E};
 use dunlin_tokio::HandshakeError;
 
 /// The result of a completed handshake.
@@ -21,99 +20,46 @@ pub(crate) struct Failure {
 
 /// The class of this error.
 pub(crate) fn reason(error: &HandshakeError) -> Failure {
+    use io::ErrorKind as K;
     let (reason, result) = match error {
-        HandshakeError::Io(error) | HandshakeError::Probe(error) => transport(error),
+        HandshakeError::Io(error) | HandshakeError::Probe(error) => match error.kind() {
+            K::UnexpectedEof => ("closed_by_client", "PEER_CONNECTION_CLOSED"),
+            K::ConnectionReset | K::ConnectionAborted | K::BrokenPipe => {
+                ("transport", "PEER_CONNECTION_CLOSED")
+            }
+            _ => ("transport", "UNKNOWN_FAILURE"),
+        },
         HandshakeError::Timeout(_) | HandshakeError::Unconfirmed { .. } => ("timeout", "HANDSHAKE_TIMEOUT"),
         HandshakeError::Stopped => ("stopped", "UNKNOWN_FAILURE"),
-        HandshakeError::Tls(error) => match error {
-            E::Malformed(_) => ("malformed", "UNKNOWN_FAILURE"),
-            E::PeerMisbehaved(how) => ("protocol", misbehaved(how)),
-            E::PeerIncompatible(what) => ("incompatible", incompatible(what)),
-            E::Authentication(failed) => authentication(failed),
-            E::AlertReceived(alert) => ("alert_received", alerted(*alert)),
-            E::Truncated => ("closed_by_client", "PEER_CONNECTION_CLOSED"),
-            E::TimedOut => ("timeout", "HANDSHAKE_TIMEOUT"),
-            _ => ("internal", "UNKNOWN_FAILURE"),
-        },
+        HandshakeError::Tls(error) => (class(error), error.label()),
         _ => ("other", "UNKNOWN_FAILURE"),
     };
     Failure { reason, result }
 }
 
-fn transport(error: &io::Error) -> (&'static str, &'static str) {
-    use io::ErrorKind as K;
-    match error.kind() {
-        K::UnexpectedEof => ("closed_by_client", "PEER_CONNECTION_CLOSED"),
-        K::ConnectionReset | K::ConnectionAborted | K::BrokenPipe => ("transport", "PEER_CONNECTION_CLOSED"),
-        _ => ("transport", "UNKNOWN_FAILURE"),
-    }
-}
-
-const fn misbehaved(how: &M) -> &'static str {
-    match how {
-        M::UnexpectedMessage { .. }
-        | M::UnexpectedRecord(_)
-        | M::EmptyRecord
-        | M::Flood(_)
-        | M::NotAlignedAtKeyChange
-        | M::ExcessHandshakeData => "UNEXPECTED_MESSAGE",
-        M::BadRecordMac | M::BadFinished | M::BadBinder => "DECRYPTION_FAILED",
-        M::BadSignature => "SIGNATURE_VERIFICATION_FAILED",
-        M::BadKeyShare | M::BadFieldShare => "KEY_EXCHANGE_FAILURE",
-        M::Downgrade => "INAPPROPRIATE_FALLBACK",
-        M::BadCompression => "CERTIFICATE_MALFORMED",
-        _ => "UNKNOWN_FAILURE",
-    }
-}
-
-const fn incompatible(what: &I) -> &'static str {
-    match what {
-        I::Version(_) => "PROTOCOL_VERSION_UNSUPPORTED",
-        I::Fallback => "INAPPROPRIATE_FALLBACK",
-        I::ApplicationProtocol => "NO_APPLICATION_PROTOCOL",
-        I::CipherSuite | I::SuiteAuthentication | I::PskHash => "CIPHER_SUITE_MISMATCH",
-        I::Group | I::Field | I::FiniteField(_) | I::CurveOfKey(_) | I::PskMode => "KEY_EXCHANGE_FAILURE",
-        _ => "UNKNOWN_FAILURE",
-    }
-}
-
-const fn authentication(failed: &A) -> (&'static str, &'static str) {
-    match failed {
-        A::NoCertificate => ("no_certificate", "CERTIFICATE_VERIFICATION_FAILED"),
-        A::Expired(_) => ("certificate_expired", "CERTIFICATE_EXPIRED"),
-        A::NotValidYet(_) => ("certificate_not_valid_yet", "CERTIFICATE_NOT_YET_VALID"),
-        A::UnknownIssuer => ("unknown_issuer", "CERTIFICATE_AUTHORITY_INVALID"),
-        A::BadChainSignature => ("bad_chain_signature", "CERTIFICATE_VERIFICATION_FAILED"),
-        A::Revoked | A::RevokedAuthority(_) => ("certificate_revoked", "CERTIFICATE_REVOKED"),
-        A::NameMismatch { .. } => ("authentication", "CERTIFICATE_HOSTNAME_MISMATCH"),
-        A::BadEncoding | A::BadRawKey => ("authentication", "CERTIFICATE_MALFORMED"),
-        _ => ("authentication", "CERTIFICATE_VERIFICATION_FAILED"),
-    }
-}
-
-/// The failure on the gateway's side that the client's alert reports.
-const fn alerted(alert: AlertDescription) -> &'static str {
-    use AlertDescription as D;
-    match alert {
-        D::UNEXPECTED_MESSAGE => "UNEXPECTED_MESSAGE",
-        D::BAD_RECORD_MAC | D::DECRYPT_ERROR => "DECRYPTION_FAILED",
-        D::HANDSHAKE_FAILURE | D::INSUFFICIENT_SECURITY => "CIPHER_SUITE_MISMATCH",
-        D::BAD_CERTIFICATE | D::UNSUPPORTED_CERTIFICATE | D::CERTIFICATE_UNKNOWN => {
-            "CERTIFICATE_VERIFICATION_FAILED"
-        }
-        D::CERTIFICATE_REVOKED => "CERTIFICATE_REVOKED",
-        D::CERTIFICATE_EXPIRED => "CERTIFICATE_EXPIRED",
-        D::UNKNOWN_CA => "CERTIFICATE_AUTHORITY_INVALID",
-        D::PROTOCOL_VERSION => "PROTOCOL_VERSION_UNSUPPORTED",
-        D::INAPPROPRIATE_FALLBACK => "INAPPROPRIATE_FALLBACK",
-        D::NO_APPLICATION_PROTOCOL => "NO_APPLICATION_PROTOCOL",
-        _ => "UNKNOWN_FAILURE",
+const fn class(error: &E) -> &'static str {
+    match error {
+        E::Malformed(_) => "malformed",
+        E::PeerMisbehaved(_) => "protocol",
+        E::PeerIncompatible(_) => "incompatible",
+        E::Authentication(A::NoCertificate) => "no_certificate",
+        E::Authentication(A::Expired(_)) => "certificate_expired",
+        E::Authentication(A::NotValidYet(_)) => "certificate_not_valid_yet",
+        E::Authentication(A::UnknownIssuer) => "unknown_issuer",
+        E::Authentication(A::BadChainSignature) => "bad_chain_signature",
+        E::Authentication(A::Revoked | A::RevokedAuthority(_)) => "certificate_revoked",
+        E::Authentication(_) => "authentication",
+        E::AlertReceived(_) => "alert_received",
+        E::Truncated => "closed_by_client",
+        E::TimedOut => "timeout",
+        _ => "internal",
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use dunlin::wire::ProtocolVersion;
+    use dunlin::error::{PeerIncompatible as I, PeerMisbehaved as M};
+    use dunlin::wire::{AlertDescription, ProtocolVersion};
 
     use super::*;
 

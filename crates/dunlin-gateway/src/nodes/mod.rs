@@ -15,20 +15,20 @@ use std::io::{self, ErrorKind};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Instant, SystemTime};
 
 use dunlin::crypto::{CryptoProvider, HmacKey};
 use dunlin::{CookieKeys, NodeMask, Path};
 use dunlin_store::cache::{KeyFault, read_key};
+use dunlin_tokio::throttle::{Line, Throttle};
 use dunlin_tokio::{DtlsEndpoint, OtherNodes, WeakDtlsEndpoint};
 use tokio::net::UdpSocket as AsyncUdpSocket;
 use tokio::sync::watch;
 
+use crate::clock::now;
 use crate::config::{Fault, NodesConfig};
 use crate::life::{Phase, reached};
 use crate::metrics::{Metrics, Passed};
 use crate::proxy::udp::MAX_DATAGRAM;
-use crate::throttle::{Line, Throttle};
 use envelope::{Direction, Envelope, ListenerId, Number, Window};
 
 /// The keys that gateways derive from their shared key.
@@ -117,10 +117,9 @@ impl Nodes {
             };
             peers.insert(node.number, Peer::new(node.address, node.number, metrics).map_err(told)?);
         }
-        let since_1970 = crate::metrics::since_1970(SystemTime::now());
         Ok(Arc::new(Self {
             keys,
-            start: u64::try_from(since_1970.as_millis()).unwrap_or(u64::MAX),
+            start: now().unix_ms,
             peers,
             endpoints: Mutex::default(),
             forged: metrics.of_no_node(),
@@ -164,7 +163,7 @@ impl Nodes {
         let opened = Envelope::open(&*self.keys.envelopes, sealed).filter(|it| it.to == self.keys.own);
         let Some((envelope, peer)) = opened.and_then(|it| Some((it, self.peers.get(&it.from)?))) else {
             (self.forged)(Passed::Forged);
-            if let Some(Line { left_out }) = self.lines.line("", "forged", Instant::now()) {
+            if let Some(Line { left_out }) = self.lines.line("", "forged", now()) {
                 let advice = "if it came from another gateway, give both the same key and the same tables [[nodes.node]]";
                 tracing::warn!(%from, left_out, "nodes: a datagram is not authentic; {advice}");
             }
@@ -228,7 +227,7 @@ impl Link {
     }
 
     fn tell(&self, lines: &Throttle, peer: &Peer, node: u16, error: &io::Error) {
-        if let Some(Line { left_out }) = lines.line(&self.listener, "lost", Instant::now()) {
+        if let Some(Line { left_out }) = lines.line(&self.listener, "lost", now()) {
             let listener = &self.listener;
             let address = peer.address;
             let advice = "the gateway there is down, or its address is another one";

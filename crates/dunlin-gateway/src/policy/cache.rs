@@ -5,7 +5,6 @@ use std::sync::Arc;
 use dunlin::cache::{CachedPeer, ServerCache, Ticket};
 
 use super::{Client, Policy};
-use crate::clock::now_s;
 
 /// A store that hides clients whose certificate a rule needs, so that they present it again.
 #[derive(Debug)]
@@ -14,12 +13,15 @@ pub(super) struct JudgedCache {
     pub(super) policy: Arc<Policy>,
     /// The rank of the profile that uses the store.
     pub(super) rank: i32,
+    /// The seconds since 1970.
+    pub(super) clock: fn() -> u64,
 }
 
 impl ServerCache for JudgedCache {
     fn find(&self, ticket: &Ticket) -> Option<CachedPeer> {
         let peer = self.store.find(ticket)?;
-        (!self.policy.needs_certificate(&Client::of(peer.identity()), self.rank, now_s())).then_some(peer)
+        let client = Client::of(peer.identity());
+        (!self.policy.needs_certificate(&client, self.rank, (self.clock)())).then_some(peer)
     }
 
     fn put(&self, ticket: Ticket, client: CachedPeer, proven: Option<Ticket>) {

@@ -49,17 +49,19 @@ pub struct Answered {
 impl PolicyServer {
     /// The configurations of this policy. `build` makes one ([`PolicyProfile::build`]); the default profile's
     /// configuration has the tickets, keys and cache in which the engine looks clients up. A client whose
-    /// certificate a rule needs is not taken from the handshake cache.
+    /// certificate a rule needs is not taken from the handshake cache, which asks `clock` for the seconds since
+    /// 1970.
     ///
     /// # Errors
     /// The errors of `build`, or the rule of [`ServerProfiles::new`] that a configuration breaks.
     pub fn new<E: From<Error>>(
         policy: Arc<Policy>,
+        clock: fn() -> u64,
         mut build: impl FnMut(&PolicyProfile) -> Result<ServerConfig, E>,
     ) -> Result<Self, E> {
         let profiles = policy.server_profiles(|profile| {
             let judged = |store| -> Arc<dyn ServerCache> {
-                Arc::new(JudgedCache { store, policy: Arc::clone(&policy), rank: profile.rank })
+                Arc::new(JudgedCache { store, policy: Arc::clone(&policy), rank: profile.rank, clock })
             };
             Ok::<_, E>(build(profile)?.map_handshake_cache(judged))
         })?;
@@ -109,7 +111,7 @@ impl PolicyServer {
         addresses: Option<&AddressTable>,
         now: Now,
     ) -> (Answered, Hints) {
-        let now_s = now.unix_ms / 1000;
+        let now_s = now.unix_s();
         let known = self.profiles.recognize(now, info);
         let remembered = addresses.and_then(|addresses| addresses.claim(address, now_s));
         let known = known.as_ref().map(Claim::from);
@@ -145,7 +147,7 @@ impl PolicyServer {
         let is_resumed = !client.is_proven;
         let turn = if is_resumed { Turn::Impossible } else { hints.turn };
         let finished = Finished { used, client: Some(&described), hints, is_resumed, turn };
-        let decision = self.policy.after(&finished, now.unix_ms / 1000);
+        let decision = self.policy.after(&finished, now.unix_s());
         let config = match decision.verdict {
             // A session of too low a rank is not resumed, and a full handshake follows: the profile that it
             // needs says so.

@@ -15,6 +15,7 @@ use tokio::net::TcpStream;
 use tokio::time::{Instant, sleep_until, timeout};
 
 use super::flow::{First, Flow};
+use crate::clock::timer;
 
 /// How long a client may take to receive a close_notify that ends its connection.
 pub(crate) const CLOSE_PATIENCE: Duration = Duration::from_secs(1);
@@ -85,7 +86,7 @@ impl Traffic {
         let from_client = AtomicU64::new(0);
         let to_client = AtomicU64::new(0);
         Self {
-            begin: Instant::now(),
+            begin: timer(),
             from_client,
             to_client,
             latest: AtomicU64::new(0),
@@ -98,7 +99,7 @@ impl Traffic {
     fn note(&self, counter: &AtomicU64, bytes: usize) {
         if bytes > 0 {
             counter.fetch_add(bytes as u64, Ordering::Relaxed);
-            let now = u64::try_from(self.begin.elapsed().as_millis()).unwrap_or(u64::MAX);
+            let now = u64::try_from((timer() - self.begin).as_millis()).unwrap_or(u64::MAX);
             self.latest.store(now, Ordering::Relaxed);
         }
     }
@@ -107,7 +108,7 @@ impl Traffic {
     pub(super) async fn idle(&self, time: Duration) {
         loop {
             let end = self.begin + Duration::from_millis(self.latest.load(Ordering::Relaxed)) + time;
-            if end <= Instant::now() {
+            if end <= timer() {
                 return;
             }
             sleep_until(end).await;

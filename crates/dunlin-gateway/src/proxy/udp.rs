@@ -13,7 +13,9 @@ use dunlin::places::GivesWay;
 use dunlin_tokio::{AssociationEnded, DtlsAssociation, addresses};
 use tokio::io::Interest;
 use tokio::net::UdpSocket;
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::time::{sleep_until, timeout};
+
+use crate::clock::timer;
 
 /// The largest datagram, in bytes (RFC 768).
 pub(crate) const MAX_DATAGRAM: usize = 65_535;
@@ -137,7 +139,7 @@ pub(crate) async fn pass(
 ) -> End {
     let mut stop = std::pin::pin!(stop);
     let mut socket = None;
-    let mut latest = Instant::now();
+    let mut latest = timer();
     let mut from = client.peer_address();
     let mut header = (backend.header)(from);
     loop {
@@ -164,7 +166,7 @@ pub(crate) async fn pass(
                     Err(error) => return End::of(error),
                 };
                 passed.from_client += data.len() as u64;
-                latest = Instant::now();
+                latest = timer();
                 if socket.is_none() {
                     let result = backend.open().await;
                     note(result.as_ref().map_or_else(ToBackend::Failed, |_| ToBackend::Opened));
@@ -208,7 +210,7 @@ pub(crate) async fn pass(
                         continue;
                     }
                 };
-                latest = Instant::now();
+                latest = timer();
                 match client.send(&datagram).await {
                     Ok(()) => passed.to_client += len as u64,
                     // Too long for a record; the client asks again or gives up, as if the network had lost

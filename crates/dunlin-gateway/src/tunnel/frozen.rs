@@ -5,10 +5,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use dunlin::crypto::CryptoProvider;
 use dunlin::{DtlsConnection, Path};
-use dunlin_tokio::{DtlsEndpoint, addresses, now};
+use dunlin_tokio::{DtlsEndpoint, addresses};
 use zeroize::Zeroizing;
 
 use super::ListenerState;
+use crate::clock::now;
 use crate::config::{Fault, FrozenConfig};
 use crate::frozen::{FrozenPlace, NotThawed};
 

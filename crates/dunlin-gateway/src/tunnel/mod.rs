@@ -18,8 +18,8 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use arc_swap::ArcSwap;
-use dunlin::ClientConfig;
 use dunlin::crypto::SecureRandom;
+use dunlin::{ClientConfig, Now};
 use dunlin_registry::lookup::LookUpAnswers;
 use dunlin_registry::stapler::Stapler;
 use dunlin_setup::known::KnownFile;
@@ -78,7 +78,7 @@ impl Serve for ListenerState {
         self.config.limits.connections
     }
 
-    fn refuses(&self, _: &Context, _: SocketAddr) -> bool {
+    fn refuses(&self, _: &Context, _: SocketAddr, _: Now) -> bool {
         false
     }
 

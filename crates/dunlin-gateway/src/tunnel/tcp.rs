@@ -11,6 +11,7 @@ use tokio::time::{Instant, sleep};
 
 use super::remote::{self, Backoff, Failure};
 use super::{ListenerState, Settings, handshake_failed};
+use crate::clock::timer;
 use crate::context::Context;
 use crate::heard::Heard;
 use crate::life::Phase;
@@ -106,7 +107,7 @@ async fn reach(
 ) -> Result<(TlsStream<TcpStream>, Established), Failure> {
     let listener = &live.config.name;
     let limits = &live.config.limits;
-    let until = Instant::now() + limits.connect_time;
+    let until = timer() + limits.connect_time;
     let mut backoff = Backoff::new(limits.retry_time, limits.longest_retry_time);
     loop {
         let failure = match attempt(context, live, until).await {
@@ -114,7 +115,7 @@ async fn reach(
             Err(failure) => failure,
         };
         let pause = backoff.pause(&*live.random);
-        if !failure.is_temporary() || Instant::now() + pause >= until {
+        if !failure.is_temporary() || timer() + pause >= until {
             return Err(failure);
         }
         tracing::debug!(listener, error = %failure, ?pause, "another attempt follows");
@@ -134,7 +135,7 @@ async fn attempt(
         Failure::Unreachable(error)
     })?;
     context.metrics.server(listener, "connected");
-    let begin = Instant::now();
+    let begin = timer();
     let time = config.limits.handshake_time.min(until.saturating_duration_since(begin));
     let mut connector = TlsConnector::new(live.tls.clone()).with_timeout(time);
     if let Some(answers) = live.answers.clone() {
@@ -142,7 +143,7 @@ async fn attempt(
     }
     let failed = |error: HandshakeError| handshake_failed(context, listener, error);
     let tls = connector.connect(tcp, config.server.clone()).await.map_err(failed)?;
-    let established = context.metrics.handshake_completed(listener, tls.negotiated(), "", begin.elapsed());
+    let established = context.metrics.handshake_completed(listener, tls.negotiated(), "", timer() - begin);
     Ok((tls, established))
 }
 

@@ -22,6 +22,7 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 use super::frozen::Thawed;
 use super::remote::{self, Backoff, Failure};
 use super::{ListenerState, Settings, handshake_failed, outcome};
+use crate::clock::{now, timer};
 use crate::context::Context;
 use crate::identity;
 use crate::life::{Phase, reached};
@@ -276,7 +277,7 @@ impl Client {
     /// way to another one.
     async fn associate(mut self, seated: &Seated, from: SocketAddr, thawed: Option<Thawed>) {
         let live = self.settings.load_full();
-        let mut outage = Outage::new(&live);
+        let mut outage = Outage::new(&live, timer());
         if let Some(thawed) = thawed {
             let path = thawed.from;
             match resume(&live, thawed).await {
@@ -300,7 +301,7 @@ impl Client {
             // The latest settings.
             let live = self.settings.load_full();
             let name = &live.config.name;
-            if Instant::now() < outage.until {
+            if timer() < outage.until {
                 self.context.metrics.dropped(name, 1);
                 continue;
             }
@@ -311,7 +312,7 @@ impl Client {
             };
             match connected {
                 Ok(link) => {
-                    outage = Outage::new(&live);
+                    outage = Outage::new(&live, timer());
                     let from = first.from;
                     if !self.pass(&live, &link, Some(first), (from, seated)).await {
                         return;
@@ -323,9 +324,9 @@ impl Client {
                         lost += 1;
                     }
                     self.context.metrics.dropped(name, lost);
-                    let pause = outage.note(&live);
+                    let pause = outage.note(&live, timer());
                     if failure.lacks_files() {
-                        self.context.reached_limit(name, from, Limit::OpenFiles);
+                        self.context.reached_limit(name, from, Limit::OpenFiles, now());
                         continue;
                     }
                     let server = &live.config.to.value;
@@ -403,7 +404,7 @@ impl Client {
         let limits = &live.config.limits;
         let probe_time = live.config.datagrams.probe_time;
         let mut next = first;
-        let mut latest = Instant::now();
+        let mut latest = timer();
         let mut unanswered = None;
         // The bytes that had come when the tunnel asked the server whether it still has the association: a
         // KeyUpdate must be acknowledged (RFC 9147 §8), also by a server that has no data to send. DTLS 1.2
@@ -411,7 +412,7 @@ impl Client {
         let mut question = None;
         loop {
             if let Some(datagram) = next.take() {
-                latest = Instant::now();
+                latest = timer();
                 seated.hear();
                 *from = datagram.from;
                 unanswered.get_or_insert(latest);
@@ -444,7 +445,7 @@ impl Client {
                         Ok(None) => return End::Closed,
                         Err(error) => return End::Failed(error),
                     };
-                    latest = Instant::now();
+                    latest = timer();
                     (question, unanswered) = (None, None);
                     passed.to_client += data.len() as u64;
                     // The program may have closed its port.
@@ -458,7 +459,7 @@ impl Client {
                     None if dtls.update_keys(false).is_err() => return End::Unanswered,
                     None => {
                         question = Some(dtls.bytes_received());
-                        unanswered = Some(Instant::now());
+                        unanswered = Some(timer());
                     }
                 },
                 () = sleep_until(latest + limits.idle_time) => return End::Idle,
@@ -483,17 +484,17 @@ struct Outage {
 }
 
 impl Outage {
-    fn new(live: &ListenerState) -> Self {
+    fn new(live: &ListenerState, now: Instant) -> Self {
         let limits = &live.config.limits;
         let backoff = Backoff::new(limits.retry_time, limits.longest_retry_time);
-        Self { failures: 0, until: Instant::now(), backoff }
+        Self { failures: 0, until: now, backoff }
     }
 
     /// Notes a failure, and returns the pause that follows.
-    fn note(&mut self, live: &ListenerState) -> Duration {
+    fn note(&mut self, live: &ListenerState, now: Instant) -> Duration {
         let pause = self.backoff.pause(&*live.random);
         self.failures = self.failures.wrapping_add(1);
-        self.until = Instant::now() + pause;
+        self.until = now + pause;
         pause
     }
 }
@@ -502,7 +503,7 @@ impl Outage {
 /// one is tried first.
 async fn connect(context: &Context, live: &ListenerState, failures: usize) -> Result<Link, Failure> {
     let config = &live.config;
-    let begin = Instant::now();
+    let begin = timer();
     let listener = &config.name;
     let unreachable = |error: io::Error| {
         context.metrics.server(listener, outcome(&error));
@@ -533,7 +534,7 @@ async fn connect(context: &Context, live: &ListenerState, failures: usize) -> Re
     });
     let (dtls, DtlsAttempt { endpoint, .. }) = connected?;
     context.metrics.server(listener, "connected");
-    let established = context.metrics.handshake_completed(listener, dtls.negotiated(), "", begin.elapsed());
+    let established = context.metrics.handshake_completed(listener, dtls.negotiated(), "", timer() - begin);
     Ok(Link { endpoint, dtls, is_thawed: false, _established: Some(established) })
 }
 

@@ -76,7 +76,8 @@ impl World {
         let tickets = Tickets::stateless(Arc::new(RotatingTickets::new(Arc::clone(&provider)).unwrap()));
         let cache: Arc<dyn ServerCache> = Arc::new(MemoryServerCache::new(8));
         let text = text.replace("ISSUER_KEY", &issuer_key(&tree));
-        let server = PolicyServer::new(Arc::new(policy(&text)), |profile| {
+        let clock = || dunlin_tokio::now().unix_s();
+        let server = PolicyServer::new(Arc::new(policy(&text)), clock, |profile| {
             let built = profile.build(&provider, vec![credential(&tree.server)], trust())?;
             let config = ServerConfig::new(built)?.with_client_auth(profile.client_auth())?;
             let config = config.with_tickets(tickets.clone());

@@ -112,21 +112,25 @@ impl Cryptosuite {
 }
 
 /// A proof, and the credential that it covers.
-pub(crate) struct Proof {
-    pub(crate) method: DidUrl,
+pub struct Proof {
+    /// The verification method, whose key must verify the proof.
+    pub method: DidUrl,
     suite: Cryptosuite,
     /// The proof without its value.
     options: Value,
     /// The credential without its proof.
-    pub(crate) document: Value,
+    pub document: Value,
     /// The last second in which the proof is valid; `None` if it does not expire.
-    pub(crate) valid_until: Option<Seconds>,
+    pub valid_until: Option<Seconds>,
     signature: Vec<u8>,
 }
 
 impl Proof {
-    /// Takes the proof out of a credential and checks everything but the signature.
-    pub(crate) fn take(credential: &Value, now: Seconds, expected: Relationship) -> Result<Self, ProofError> {
+    /// Takes the proof out of a credential, or of what else has one, and checks everything but the signature.
+    ///
+    /// # Errors
+    /// The first check that fails.
+    pub fn take(credential: &Value, now: Seconds, expected: Relationship) -> Result<Self, ProofError> {
         let mut document = credential.clone();
         let members = document.as_object_mut().ok_or(ProofError::Missing)?;
         let mut options = match members.remove("proof") {
@@ -186,12 +190,15 @@ impl Proof {
     }
 
     /// A member of the proof that is a text.
-    pub(crate) fn option(&self, name: &str) -> Option<&str> {
+    pub fn option(&self, name: &str) -> Option<&str> {
         self.options.get(name).and_then(Value::as_str)
     }
 
     /// Verifies the signature.
-    pub(crate) fn verify(&self, provider: &CryptoProvider, key: &PublicKey) -> Result<(), ProofError> {
+    ///
+    /// # Errors
+    /// [`ProofError::Key`], or the hash or the canonical form cannot be computed.
+    pub fn verify(&self, provider: &CryptoProvider, key: &PublicKey) -> Result<(), ProofError> {
         let message = hash_data(provider, self.suite, key.key_type(), &self.document, &self.options)?;
         Ok(key.verify(provider, key.key_type().default_scheme(), &message, &self.signature)?)
     }
@@ -230,7 +237,10 @@ pub fn sign(
 }
 
 /// As [`sign`], for another purpose and with further members of the proof.
-pub(super) fn sign_for(
+///
+/// # Errors
+/// As [`sign`].
+pub fn sign_for(
     provider: &CryptoProvider,
     signer: &dyn SigningKey,
     method: &DidUrl,

@@ -265,7 +265,7 @@ pub fn select<'h>(
         Some((holding, *request.schemes.iter().find(|scheme| known.contains(scheme))?))
     });
     let is_named = |holding: &Holding| {
-        let issuer = holding.issuer().filter(|_| request.credential);
+        let issuer = if request.credential { holding.issuer() } else { None };
         issuer.is_some_and(|issuer| request.issuers.contains(&issuer_name(provider, issuer)))
     };
     // Of equals, this takes the first.

@@ -20,7 +20,6 @@ const _: () = assert!(MAX_SHOWN_DID + '…'.len_utf8() <= MAX_OTHER_TEXT, "the t
 /// A peer that has proven a credential: its DID, the issuer and its claims, and the facts that the verdict
 /// rests on. It is the content of [`OtherIdentity::details`].
 #[derive(Clone, Debug, PartialEq)]
-#[non_exhaustive]
 pub struct CredentialIdentity {
     /// The peer's DID.
     pub did: Did,
@@ -80,7 +79,7 @@ impl CredentialIdentity {
     }
 
     /// The identity for the engine. `None` if issuer and status lists have too long names to be kept.
-    pub(super) fn to_engine(&self) -> Option<PeerIdentity> {
+    pub fn to_engine(&self) -> Option<PeerIdentity> {
         let mut details = json!({
             "issuer": self.issuer.as_str(),
             "document": self.document.to_string(),

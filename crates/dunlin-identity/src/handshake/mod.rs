@@ -3,16 +3,14 @@
 //!
 //! [`CredentialVerifier`] trusts issuers, [`IdentifierVerifier`] trusts DIDs. Both resolve the DID of a peer
 //! by their [`Resolver`]s, of which [`RegistryDocuments`] believes a registry of `did:dunlin`.
-//! [`LinksVerifier`] reads the credentials of the paper's public implementation.
-//! [`Holding::to_tls`] is the other side: the credential or DID that this
-//! program shows.
+//! [`Subjects`] has the checks of a peer's DID that verifiers of further credentials need, too.
+//! [`Holding::to_tls`] is the other side: the credential or DID that this program shows.
 
 mod document_cache;
 mod holding;
 mod identifier;
 mod identity;
 mod known;
-mod links;
 mod refusal;
 mod registry_documents;
 mod resolve;
@@ -30,12 +28,12 @@ pub use holding::{Holding, HoldingError, ISSUER_NAME_LEN, Request, SelectError, 
 pub use identifier::{IdentifierIdentity, IdentifierVerifier};
 pub use identity::{CredentialIdentity, MAX_SHOWN_DID};
 pub use known::{Known, KnownStore};
-pub use links::LinksVerifier;
 pub use refusal::Refusal;
 pub use registry_documents::{DEFAULT_OUTAGE_AGE, LOOK_UP_AGE, RegistryDocuments, RegistryWatch};
 pub use resolve::{
     ListedIssuer, ListedIssuers, PinnedDocuments, Resolution, ResolveError, Resolver, Standing, Unresolvable,
 };
+pub use subject::{Subject, Subjects};
 pub use verifier::CredentialVerifier;
 pub use watch::SILENT_TIME;
 

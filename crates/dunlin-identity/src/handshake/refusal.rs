@@ -4,7 +4,6 @@ use dunlin::error::AuthenticationFailure;
 use dunlin::wire::{AlertDescription as Alert, SignatureScheme};
 
 use super::resolve::ResolveError;
-use crate::credential::links::LinksError;
 use crate::credential::proof::ProofError;
 use crate::credential::status::StatusError;
 use crate::credential::{CoseError, CredentialError, JwtError};
@@ -28,9 +27,6 @@ pub enum Refusal {
     /// The credential is refused.
     #[error("{0}")]
     Credential(#[from] CredentialError),
-    /// The credential of the public implementation is refused ([`super::LinksVerifier`]).
-    #[error("{0}")]
-    Links(#[from] LinksError),
     /// A status list beside the credential is refused.
     #[error("status list beside the credential: {0}")]
     StatusList(CredentialError),
@@ -77,7 +73,6 @@ impl Refusal {
         match self {
             Self::Entries | Self::Identifier(_) => Alert::DECODE_ERROR,
             Self::Credential(error) | Self::StatusList(error) => of_credential(error),
-            Self::Links(error) => of_links(error),
             Self::Algorithm(_) | Self::TooLong => Alert::UNSUPPORTED_CERTIFICATE,
             Self::Peer(_) => Alert::UNKNOWN_CA,
             Self::Resolve(ResolveError::Deactivated(_) | ResolveError::Outdated(_)) => {
@@ -125,17 +120,6 @@ pub(super) fn of_credential(error: &CredentialError) -> Alert {
         C::Jwt(J::Algorithm(_)) | C::Cose(O::Algorithm(_)) => Alert::UNSUPPORTED_CERTIFICATE,
         C::Proof(P::Key(key)) | C::Jwt(J::Key(key)) | C::Cose(O::Key(key)) => of_key(key),
         _ => Alert::BAD_CERTIFICATE,
-    }
-}
-
-/// As [`of_credential`].
-fn of_links(error: &LinksError) -> Alert {
-    match error {
-        LinksError::Json(_) => Alert::DECODE_ERROR,
-        LinksError::UntrustedIssuer => Alert::UNKNOWN_CA,
-        LinksError::Expired | LinksError::NotYetValid => Alert::CERTIFICATE_EXPIRED,
-        LinksError::Key(key) => of_key(key),
-        LinksError::Member(_) | LinksError::Subject(_) => Alert::BAD_CERTIFICATE,
     }
 }
 

@@ -42,7 +42,7 @@ pub enum ResolveError {
     /// [`Knowledge`](crate::knowledge::Knowledge) has reached its bound for the DID's origin, and has no
     /// entry of this DID.
     #[error(
-        "{0} is new here, and the place for what its registry says of DIDs ({MAX_KNOWN_DIDS}) is taken: nobody new is accepted"
+        "{0} is new here, and the place for what its registry says of DIDs ({MAX_KNOWN_DIDS}) is taken: no new DID is accepted"
     )]
     Full(Did),
     /// The DID is malformed.

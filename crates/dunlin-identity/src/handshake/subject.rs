@@ -1,4 +1,4 @@
-//! The checks that both verifiers make of a peer's DID: whether this side accepts it, and which key it has.
+//! The checks that all verifiers make of a peer's DID: whether this side accepts it, and which key it has.
 
 use std::sync::Arc;
 
@@ -20,31 +20,38 @@ use crate::trust::TrustList;
 
 /// The DIDs of peers, and how they resolve.
 #[derive(Debug)]
-pub(super) struct Subjects {
+pub struct Subjects {
     pub(super) provider: Arc<CryptoProvider>,
     resolvers: Vec<Arc<dyn Resolver>>,
     peers: Option<TrustList>,
 }
 
 /// A peer's DID, resolved and accepted.
-pub(super) struct Subject {
+pub struct Subject {
     /// The key with which the DID proves itself in handshakes: the first under `authentication`.
-    pub(super) key: SubjectPublicKeyInfoDer<'static>,
+    pub key: SubjectPublicKeyInfoDer<'static>,
     /// The hash of the document.
-    pub(super) document: Sha256Hash,
+    pub document: Sha256Hash,
     /// The version of the document.
-    pub(super) sequence: u64,
+    pub sequence: u64,
     /// The last second in which the document counts as the latest.
-    pub(super) until: Option<Seconds>,
+    pub until: Option<Seconds>,
 }
 
 impl Subjects {
     /// Accepts all peers of `did:key` and `did:jwk`.
-    pub(super) fn new(provider: Arc<CryptoProvider>) -> Self {
+    pub fn new(provider: Arc<CryptoProvider>) -> Self {
         Self { provider, resolvers: self_contained(), peers: None }
     }
 
-    pub(super) fn add_resolver(&mut self, resolver: Arc<dyn Resolver>) {
+    /// The provider that verifies signatures.
+    pub fn provider(&self) -> &CryptoProvider {
+        &self.provider
+    }
+
+    /// Resolves the DIDs of further methods. Of several resolvers for one method, the first that has an answer
+    /// counts.
+    pub fn add_resolver(&mut self, resolver: Arc<dyn Resolver>) {
         self.resolvers.push(resolver);
     }
 
@@ -53,7 +60,9 @@ impl Subjects {
         self.resolvers.iter().for_each(|resolver| resolver.keep(issuer));
     }
 
-    pub(super) fn only(self, peers: TrustList) -> Self {
+    /// Accepts only peers with these DIDs.
+    #[must_use]
+    pub fn only(self, peers: TrustList) -> Self {
         Self { peers: Some(peers), ..self }
     }
 
@@ -78,7 +87,10 @@ impl Subjects {
     }
 
     /// Resolves the DID of a peer. `proof` is what the peer has sent beside it.
-    pub(super) fn resolve(&self, did: &Did, proof: Option<&[u8]>, now: Seconds) -> Result<Subject, Refusal> {
+    ///
+    /// # Errors
+    /// [`Refusal`]: the first check that fails.
+    pub fn resolve(&self, did: &Did, proof: Option<&[u8]>, now: Seconds) -> Result<Subject, Refusal> {
         // Before anything else, so that strangers cost no look-up and leave nothing here.
         self.check(did, proof)?;
         let resolution = resolve(&self.resolvers, did, proof, now)?;
@@ -165,7 +177,7 @@ impl Subjects {
     }
 
     /// Whether an earlier resolution is still the latest, as far as the resolvers know.
-    pub(super) fn standing(&self, did: &Did, document: &Sha256Hash, sequence: u64, now: Seconds) -> Standing {
+    pub fn standing(&self, did: &Did, document: &Sha256Hash, sequence: u64, now: Seconds) -> Standing {
         standing(&self.resolvers, did, (document, sequence), now)
     }
 
@@ -177,7 +189,7 @@ impl Subjects {
 
     /// Whether the profile, which has these algorithms for chains, takes an issuer's signature of this
     /// scheme: with its type of key, hash and padding.
-    pub(super) fn accepts(
+    pub fn accepts(
         &self,
         scheme: SignatureScheme,
         algorithms: &[&dyn SignatureVerificationAlgorithm],
@@ -191,7 +203,7 @@ impl Subjects {
     }
 
     /// Passes everything to `add` that may change a resolution.
-    pub(super) fn settings(&self, add: &mut dyn FnMut(&[u8])) {
+    pub fn settings(&self, add: &mut dyn FnMut(&[u8])) {
         for resolver in &self.resolvers {
             add(b"resolver");
             resolver.settings(add);
@@ -202,7 +214,8 @@ impl Subjects {
         peers.roots().iter().for_each(|root| add(root.to_string().as_bytes()));
     }
 
-    pub(super) fn did_methods(&self) -> Vec<DidMethod> {
+    /// The methods whose DIDs resolve here.
+    pub fn did_methods(&self) -> Vec<DidMethod> {
         let mut methods = Vec::new();
         for method in self.resolvers.iter().flat_map(|resolver| resolver.methods()) {
             if !methods.contains(&method) {

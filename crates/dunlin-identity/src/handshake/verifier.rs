@@ -486,7 +486,7 @@ fn identity(
 
 /// The time, in seconds since 1970.
 pub(super) fn of_clock(now: Now) -> Seconds {
-    Seconds::try_from(now.unix_ms / 1000).unwrap_or(Seconds::MAX)
+    Seconds::try_from(now.unix_s()).unwrap_or(Seconds::MAX)
 }
 
 impl Judge for CredentialVerifier {

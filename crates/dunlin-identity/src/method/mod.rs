@@ -1,7 +1,7 @@
 //! DID methods: how a DID is made from a key, and how it leads to its document.
 //!
 //! A further method is one file with a [`Method`] and a place in the list of the program's [`Methods`].
-//! [`dunlin`], [`web`] and [`ott`] need information from elsewhere, and say which.
+//! [`dunlin`] and [`web`] need information from elsewhere, and say which.
 
 use alloc::borrow::ToOwned;
 use alloc::string::String;
@@ -17,13 +17,10 @@ pub mod directory;
 pub mod dunlin;
 mod jwk;
 mod key;
-pub mod ott;
-mod peer;
 pub mod web;
 
 pub use jwk::{JWK, Jwk};
 pub use key::{KEY, Key};
-pub use peer::{PEER, Peer};
 
 /// Why a DID cannot be made or resolved.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -215,10 +215,10 @@ impl StateMap {
                     node = next;
                 }
                 Node::Leaf(leaf) if leaf.key == *key => {
-                    break Place::Leaf { sequence: leaf.state.sequence, active: leaf.state.active };
+                    break Slot::Leaf { sequence: leaf.state.sequence, active: leaf.state.active };
                 }
-                Node::Leaf(leaf) => break Place::Other(leaf.key, leaf.state),
-                Node::Empty => break Place::Empty,
+                Node::Leaf(leaf) => break Slot::Other(leaf.key, leaf.state),
+                Node::Empty => break Slot::Empty,
             }
         };
         MapProof { place, siblings }
@@ -227,7 +227,7 @@ impl StateMap {
 
 /// The content of a DID's place in the map.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Place {
+enum Slot {
     /// The DID's leaf, without the hash of its document, which the verifier knows.
     Leaf {
         sequence: u64,
@@ -242,7 +242,7 @@ enum Place {
 /// of the path there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MapProof {
-    place: Place,
+    place: Slot,
     /// From the root down; `None` for an empty subtree.
     siblings: Vec<Option<NodeHash>>,
 }
@@ -255,16 +255,16 @@ impl MapProof {
         let (place, rest) = match kind {
             0 | 1 => {
                 let (sequence, rest) = rest.split_first_chunk()?;
-                (Place::Leaf { sequence: u64::from_be_bytes(*sequence), active: *kind == 0 }, rest)
+                (Slot::Leaf { sequence: u64::from_be_bytes(*sequence), active: *kind == 0 }, rest)
             }
-            2 => (Place::Empty, rest),
+            2 => (Slot::Empty, rest),
             3 | 4 => {
                 let (key, rest) = rest.split_first_chunk()?;
                 let (document, rest) = rest.split_first_chunk()?;
                 let (sequence, rest) = rest.split_first_chunk()?;
                 let sequence = u64::from_be_bytes(*sequence);
                 let state = MapLeaf { document: hash(document), sequence, active: *kind == 3 };
-                (Place::Other(hash(key), state), rest)
+                (Slot::Other(hash(key), state), rest)
             }
             _ => return None,
         };
@@ -294,12 +294,12 @@ impl MapProof {
     pub fn write(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
         match &self.place {
-            Place::Leaf { sequence, active } => {
+            Slot::Leaf { sequence, active } => {
                 bytes.push(if *active { 0 } else { 1 });
                 bytes.extend(sequence.to_be_bytes());
             }
-            Place::Empty => bytes.push(2),
-            Place::Other(key, state) => {
+            Slot::Empty => bytes.push(2),
+            Slot::Other(key, state) => {
                 bytes.push(if state.active { 3 } else { 4 });
                 bytes.extend(key.as_bytes());
                 bytes.extend(state.document.as_bytes());
@@ -326,7 +326,7 @@ impl MapProof {
         key: &Sha256Hash,
         document: Sha256Hash,
     ) -> Result<(MapLeaf, NodeHash), MapError> {
-        let Place::Leaf { sequence, active } = self.place else { return Err(MapError::Absent) };
+        let Slot::Leaf { sequence, active } = self.place else { return Err(MapError::Absent) };
         let leaf = MapLeaf { document, sequence, active };
         Ok((leaf, self.root(hasher, key, leaf.hash(hasher, key))))
     }
@@ -337,9 +337,9 @@ impl MapProof {
     /// [`MapError::Present`], [`MapError::Misplaced`].
     pub fn absence(&self, hasher: Hasher<'_>, key: &Sha256Hash) -> Result<NodeHash, MapError> {
         let hash = match &self.place {
-            Place::Leaf { .. } => return Err(MapError::Present),
-            Place::Empty => hasher.empty(),
-            Place::Other(other, state) => {
+            Slot::Leaf { .. } => return Err(MapError::Present),
+            Slot::Empty => hasher.empty(),
+            Slot::Other(other, state) => {
                 // The leaf is in the way of the DID only if it is another one whose path leads here, too.
                 let meets = |depth| turns_right(other, depth) == turns_right(key, depth);
                 if other == key || !(0..self.siblings.len()).all(meets) {

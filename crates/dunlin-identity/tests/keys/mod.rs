@@ -24,6 +24,13 @@ pub(crate) fn ed25519_of(seed: &[u8]) -> Arc<dyn SigningKey> {
     provider().key_loader.load(&PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(der))).unwrap()
 }
 
+/// The key of a seed of 32 such bytes (RFC 9881 §6).
+pub(crate) fn ml_dsa44(number: u8) -> Arc<dyn SigningKey> {
+    let head = b"\x30\x34\x02\x01\x00\x30\x0b\x06\x09\x60\x86\x48\x01\x65\x03\x04\x03\x11\x04\x22\x80\x20";
+    let der = [head.as_slice(), &[number; 32]].concat();
+    provider().key_loader.load(&PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(der))).unwrap()
+}
+
 pub(crate) fn ed25519(number: u8) -> Arc<dyn SigningKey> {
     ed25519_of(&[number; 32])
 }

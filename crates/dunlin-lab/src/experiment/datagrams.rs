@@ -15,6 +15,7 @@ use nix::sys::time::TimeSpec;
 
 use crate::Error;
 use crate::capture::{Direction, Frame};
+use crate::error::socket_failed;
 use crate::net::{Namespace, Pair};
 
 /// The bytes of the headers of IPv4 and UDP.
@@ -67,7 +68,7 @@ impl Sockets {
                 socket.set_nonblocking(true)?;
                 Ok::<_, std::io::Error>((socket.local_addr()?, socket))
             })?;
-            opened.map_err(failed)
+            opened.map_err(socket_failed)
         };
         let ((from, client), (to, server)) =
             (open(&pair.client, Pair::CLIENT)?, open(&pair.server, Pair::SERVER)?);
@@ -114,7 +115,7 @@ impl Sockets {
             [&self.client, &self.server].map(|socket| PollFd::new(socket.as_fd(), PollFlags::POLLIN));
         match ppoll(&mut polled, Some(TimeSpec::from(most)), None) {
             Ok(_) | Err(Errno::EINTR) => Ok(()),
-            Err(errno) => Err(failed(errno.into())),
+            Err(errno) => Err(socket_failed(errno)),
         }
     }
 }
@@ -122,7 +123,7 @@ impl Sockets {
 /// Sends all waiting output.
 fn flush(socket: &UdpSocket, end: &mut impl Endpoint) -> Result<(), Error> {
     while let Some(transmit) = end.poll_transmit(dunlin_tokio::now()) {
-        socket.send_to(&transmit.datagram, transmit.to).map_err(failed)?;
+        socket.send_to(&transmit.datagram, transmit.to).map_err(socket_failed)?;
     }
     Ok(())
 }
@@ -132,7 +133,7 @@ fn step(socket: &UdpSocket, end: &mut impl Endpoint, buffer: &mut [u8]) -> Resul
     match socket.recv_from(buffer) {
         Ok((len, from)) => end.receive(dunlin_tokio::now(), from, buffer.get(..len).unwrap_or_default()),
         Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
-        Err(error) => return Err(failed(error)),
+        Err(error) => return Err(socket_failed(error)),
     }
     let now = dunlin_tokio::now();
     if end.poll_timeout().is_some_and(|at| at <= now.monotonic) {
@@ -210,10 +211,6 @@ pub(super) fn frames(
         Ok(Frame { time: start + sent.after, direction, bytes })
     };
     sent.iter().map(frame).collect()
-}
-
-fn failed(why: std::io::Error) -> Error {
-    Error::new("a socket of the lab", why, "run it again on an idle machine")
 }
 
 #[cfg(test)]

@@ -18,17 +18,49 @@ const COMMON: &str = include_str!("peer.c");
 
 /// The first line of a program that leaves the settings of its library as they are. Other programs make their
 /// hellos small.
-pub(super) const AS_SHIPPED: &str = "#define AS_SHIPPED\n";
+const AS_SHIPPED: &str = "#define AS_SHIPPED\n";
 
 /// A library and its program.
 pub(super) struct Library {
     pub(super) name: &'static str,
-    /// The rest of the source after [`COMMON`].
-    pub(super) source: &'static [&'static str],
-    pub(super) link: &'static [&'static str],
+    /// Whether its settings stay as they are.
+    is_as_shipped: bool,
+    /// The source that all its programs have, after [`COMMON`].
+    common: &'static str,
+    /// The rest of the source.
+    source: &'static [&'static str],
+    link: &'static [&'static str],
     /// The name of Debian's package.
-    pub(super) package: &'static str,
+    package: &'static str,
 }
+
+impl Library {
+    pub(super) const fn openssl(source: &'static [&'static str], is_as_shipped: bool) -> Self {
+        let name = if is_as_shipped { OPENSSL_AS_SHIPPED } else { "openssl" };
+        let common = include_str!("openssl.c");
+        let link = &["-lssl", "-lcrypto", "-lpthread"];
+        Self { name, is_as_shipped, common, source, link, package: "libssl-dev" }
+    }
+
+    pub(super) const fn gnutls(source: &'static [&'static str], is_as_shipped: bool) -> Self {
+        let name = if is_as_shipped { "gnutls as shipped" } else { "gnutls" };
+        let common = include_str!("gnutls.c");
+        Self { name, is_as_shipped, common, source, link: &["-lgnutls"], package: "libgnutls28-dev" }
+    }
+
+    pub(super) const fn wolfssl(source: &'static [&'static str], is_as_shipped: bool) -> Self {
+        let name = if is_as_shipped { "wolfssl as shipped" } else { "wolfssl" };
+        Self { name, is_as_shipped, common: "", source, link: &["-lwolfssl"], package: "libwolfssl-dev" }
+    }
+
+    pub(super) const fn mbedtls(source: &'static [&'static str]) -> Self {
+        let link = &["-lmbedtls", "-lmbedx509", "-lmbedcrypto", "-lm"];
+        Self { name: "mbedtls", is_as_shipped: false, common: "", source, link, package: "libmbedtls-dev" }
+    }
+}
+
+/// The name of OpenSSL with its own settings.
+pub(super) const OPENSSL_AS_SHIPPED: &str = "openssl as shipped";
 
 /// A compiled program.
 pub(super) struct Foreign {
@@ -77,7 +109,8 @@ impl Library {
         cc.args(options).args(["-O2", "-x", "c", "-", "-o"]).arg(&program).args(self.link);
         cc.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
         let mut child = cc.spawn().map_err(|error| failed(&format_args!("cc: {error}")))?;
-        let source = [&[COMMON], self.source].concat().concat();
+        let first = if self.is_as_shipped { AS_SHIPPED } else { "" };
+        let source = [&[first, COMMON, self.common], self.source].concat().concat();
         // A compiler that stops reading early gives the reason on stderr.
         let _ = child.stdin.take().map(|mut stdin| stdin.write_all(source.as_bytes()));
         let output = child.wait_with_output().map_err(|error| failed(&error))?;
@@ -141,4 +174,12 @@ impl Foreign {
     pub(super) fn failed(&self, why: impl Display) -> Error {
         Error::new(self.name, why, "check its version; without its library the others are measured")
     }
+}
+
+/// Checks that a program is installed.
+pub(super) fn is_installed(program: &str, advice: &str) -> Result<(), Error> {
+    let failed = |why: &dyn Display| Error::new(program, why, advice);
+    let version = Command::new(program).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
+    let status = version.map_err(|error| failed(&error))?;
+    if status.success() { Ok(()) } else { Err(failed(&status)) }
 }

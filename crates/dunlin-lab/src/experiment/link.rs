@@ -1,7 +1,7 @@
 //! The accuracy of the lab's own line on this machine, which limits all figures measured over it.
 
 use std::io::ErrorKind;
-use std::net::{Ipv4Addr, UdpSocket};
+use std::net::UdpSocket;
 use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -9,14 +9,8 @@ use std::time::{Duration, Instant};
 use super::{Experiment, Plan, Progress, Way};
 use crate::Error;
 use crate::link::{Line, Link, in_real_time};
-use crate::net::{End, Ground, Namespace, Process};
-use crate::report::Row;
-
-const A: Ipv4Addr = Ipv4Addr::new(10, 78, 0, 1);
-const B: Ipv4Addr = Ipv4Addr::new(10, 78, 0, 2);
-const PREFIX: u8 = 24;
-const DEVICE: &str = "line0";
-const MTU: u16 = 1500;
+use crate::net::{Ground, Namespace, Pair, Process};
+use crate::report::{About, Row};
 
 /// An IP header without options and a UDP header.
 const HEADERS: usize = 28;
@@ -29,9 +23,6 @@ const LOSSES: u64 = 2000;
 /// Longer than any delay here: a later datagram counts as lost.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The experiment `link`.
-pub(super) struct Accuracy;
-
 /// One row.
 enum Case {
     RoundTrip { delay_ms: u64, busy: bool },
@@ -39,34 +30,30 @@ enum Case {
     Loss { percent: u32 },
 }
 
-impl Experiment for Accuracy {
-    fn name(&self) -> &'static str {
-        "link"
-    }
+/// The experiment `link`.
+pub(super) const EXPERIMENT: Experiment = Experiment {
+    name: "link",
+    about: About {
+        subject: "accuracy of the lab's own line: delay, rate and loss, on an idle and a busy machine",
+        paper: None,
+        terms: &[],
+    },
+    packages: &[],
+    ways: &[Way::Real],
+    runs: 100,
+    run,
+};
 
-    fn about(&self) -> &'static str {
-        "accuracy of the lab's own line: delay, rate and loss, on an idle and a busy machine"
+fn run(plan: &Plan, progress: &Progress, rows: &mut Vec<Row>) -> Result<(), Error> {
+    let ground = Ground::new()?;
+    let cases = cases(plan.quick);
+    progress.steps(cases.len());
+    for case in &cases {
+        progress.now(case.describe());
+        rows.push(case.measure(&ground, plan)?);
+        progress.step();
     }
-
-    fn ways(&self) -> &'static [Way] {
-        &[Way::Real]
-    }
-
-    fn runs(&self) -> u32 {
-        100
-    }
-
-    fn run(&self, plan: &Plan, progress: &Progress, rows: &mut Vec<Row>) -> Result<(), Error> {
-        let ground = Ground::new()?;
-        let cases = cases(plan.quick);
-        progress.steps(cases.len());
-        for case in &cases {
-            progress.now(case.describe());
-            rows.push(case.measure(&ground, plan)?);
-            progress.step();
-        }
-        Ok(())
-    }
+    Ok(())
 }
 
 fn cases(quick: bool) -> Vec<Case> {
@@ -96,7 +83,7 @@ impl Case {
             Self::RoundTrip { delay_ms, busy } => {
                 let delay = Duration::from_millis(delay_ms);
                 let ends = Ends::new(ground, &Line { delay, ..Line::default() }, plan.seed)?;
-                let _burners = if busy { burn(ground, &ends.a)? } else { Vec::new() };
+                let _burners = if busy { burn(ground, &ends.pair.client)? } else { Vec::new() };
                 let trips = ends.round_trips(plan.runs)?;
                 let errors: Vec<_> = trips.iter().map(|trip| trip - 2.0 * delay_ms as f64).collect();
                 let row = Row::new().with("delay_ms", delay_ms).with("busy", busy);
@@ -126,31 +113,23 @@ fn burn<'a>(ground: &'a Ground, namespace: &Namespace) -> Result<Vec<Process<'a>
 /// A line and a socket at each end.
 struct Ends {
     link: Link,
-    a: Namespace,
+    pair: Pair,
     from: UdpSocket,
     to: UdpSocket,
 }
 
 impl Ends {
     fn new(ground: &Ground, line: &Line, seed: u64) -> Result<Self, Error> {
-        let a = ground.namespace("a")?;
-        let b = ground.namespace("b")?;
-        let end = |namespace, address| End {
-            namespace,
-            device: DEVICE,
-            address: Some((address, PREFIX)),
-            mtu: MTU,
-        };
-        let link = Link::start([end(&a, A), end(&b, B)], line, seed)?;
+        let (pair, link) = Link::between(ground, line, seed)?;
         let socket =
             |namespace: &Namespace, address| namespace.run(|| UdpSocket::bind((address, 0)))?.map_err(failed);
-        let from = socket(&a, A)?;
-        let to = socket(&b, B)?;
+        let from = socket(&pair.client, Pair::CLIENT)?;
+        let to = socket(&pair.server, Pair::SERVER)?;
         for (socket, other) in [(&from, &to), (&to, &from)] {
             other.local_addr().and_then(|address| socket.connect(address)).map_err(failed)?;
             socket.set_read_timeout(Some(PATIENCE)).map_err(failed)?;
         }
-        Ok(Self { link, a, from, to })
+        Ok(Self { link, pair, from, to })
     }
 
     /// Measures `count` round trips in milliseconds. Both sides run in real time like the link, so that the

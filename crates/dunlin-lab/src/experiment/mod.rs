@@ -1,14 +1,21 @@
 //! The experiments by name.
 
+#[macro_use]
+mod named;
+
+mod blocking;
 mod caching;
+mod core;
 mod datagrams;
 mod foreign;
 mod gateway;
 mod handover;
 mod identity;
 mod key_exchange;
+mod keys;
 mod link;
 mod policy;
+mod valgrind;
 mod watch;
 
 use std::borrow::Cow;
@@ -26,40 +33,21 @@ use crate::Error;
 use crate::report::{About, Row};
 
 /// An experiment.
-pub trait Experiment: Sync {
+#[derive(Debug)]
+pub struct Experiment {
     /// The name, which scripts rely on.
-    fn name(&self) -> &'static str;
-
-    /// The subject, in one line.
-    fn about(&self) -> &'static str;
-
-    /// The repeated paper: authors, title, and place of publication.
-    fn paper(&self) -> Option<&'static str> {
-        None
-    }
-
-    /// The parameter values that need an explanation, each with it.
-    fn terms(&self) -> &'static [(&'static str, &'static str)] {
-        &[]
-    }
-
+    pub name: &'static str,
+    /// The words about it on its page.
+    pub about: About,
     /// Debian's packages with the programs and libraries that it measures or uses in the real way.
-    fn packages(&self) -> &'static [&'static str] {
-        &[]
-    }
-
+    pub packages: &'static [&'static str],
     /// The ways to run it; at least one.
-    fn ways(&self) -> &'static [Way];
-
+    pub ways: &'static [Way],
     /// The default number of measurements of each case.
-    fn runs(&self) -> u32;
-
+    pub runs: u32,
     /// Measures, and adds the rows as they are finished: after an error, those that were finished before are
-    /// there.
-    ///
-    /// # Errors
-    /// Privileges or programs are missing, or a peer failed.
-    fn run(&self, plan: &Plan, progress: &Progress, rows: &mut Vec<Row>) -> Result<(), Error>;
+    /// there. It fails if privileges or programs are missing, or a peer failed.
+    pub run: fn(&Plan, &Progress, &mut Vec<Row>) -> Result<(), Error>,
 }
 
 /// A way to run an experiment.
@@ -111,40 +99,36 @@ pub struct Held {
 
 impl Plan {
     /// The default plan of `experiment`: its first way and its number of runs.
-    pub fn new(experiment: &dyn Experiment) -> Self {
-        let way = experiment.ways().first().copied().unwrap_or(Way::Real);
-        Self { way, runs: experiment.runs(), quick: false, seed: 1, captures: None, held: None }
+    pub fn new(experiment: &Experiment) -> Self {
+        let way = experiment.ways.first().copied().unwrap_or(Way::Real);
+        Self { way, runs: experiment.runs, quick: false, seed: 1, captures: None, held: None }
     }
 }
 
 /// All experiments, in the order of the list.
-pub fn all() -> &'static [&'static dyn Experiment] {
-    &[
-        &caching::Caching,
-        &gateway::Gateway,
-        &handover::Handover,
-        &identity::Identity,
-        &key_exchange::KeyExchange,
-        &link::Accuracy,
-        &policy::Policy,
-    ]
-}
+pub static ALL: [Experiment; 7] = [
+    caching::EXPERIMENT,
+    gateway::EXPERIMENT,
+    handover::EXPERIMENT,
+    identity::EXPERIMENT,
+    key_exchange::EXPERIMENT,
+    link::EXPERIMENT,
+    policy::EXPERIMENT,
+];
 
 /// Finds the experiment of that name.
 ///
 /// # Errors
 /// No experiment has this name.
-pub fn find(name: &str) -> Result<&'static dyn Experiment, Error> {
-    let found = all().iter().find(|experiment| experiment.name() == name);
-    found.copied().ok_or_else(|| {
+pub fn find(name: &str) -> Result<&'static Experiment, Error> {
+    ALL.iter().find(|experiment| experiment.name == name).ok_or_else(|| {
         Error::new("experiment", format_args!("{name} does not exist"), "`dunlin-lab list` shows all")
     })
 }
 
 /// Returns the words about an experiment for its page, if the lab has it.
 pub fn words(name: &str) -> Option<About> {
-    let known = find(name).ok()?;
-    Some(About { subject: known.about(), paper: known.paper(), terms: known.terms() })
+    find(name).ok().map(|known| known.about)
 }
 
 /// Shows progress on stderr: a bar on a terminal, otherwise occasional lines.
@@ -197,6 +181,11 @@ impl Progress {
         let _ = self.bar.suspend(|| writeln!(io::stderr(), "{line}"));
     }
 
+    /// Notes what a run leaves out because it failed.
+    fn without<T>(&self, made: Result<T, Error>) -> Option<T> {
+        made.inspect_err(|error| self.note(&format!("left out: {error}"))).ok()
+    }
+
     /// Counts a step as done.
     pub fn step(&self) {
         self.bar.inc(1);
@@ -226,11 +215,11 @@ mod tests {
 
     #[test]
     fn experiments_have_unique_names_and_a_way() {
-        for experiment in all() {
-            let name = experiment.name();
-            assert_eq!(all().iter().filter(|other| other.name() == name).count(), 1, "{name}");
-            assert_eq!(find(name).unwrap().about(), experiment.about());
-            assert!(!experiment.ways().is_empty() && experiment.runs() > 0, "{name}");
+        for experiment in &ALL {
+            let name = experiment.name;
+            assert_eq!(ALL.iter().filter(|other| other.name == name).count(), 1, "{name}");
+            assert_eq!(find(name).unwrap().about.subject, experiment.about.subject);
+            assert!(!experiment.ways.is_empty() && experiment.runs > 0, "{name}");
         }
         assert_eq!(find("alchemy").err().unwrap().why(), "alchemy does not exist");
     }

@@ -1,34 +1,28 @@
-// Common code of the foreign peers: sockets, and the exit on a failure.
+// Common code of the foreign peers: arguments, sockets, time, and the exit on a failure.
 
 #include <arpa/inet.h>
 #include <netinet/tcp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
-enum { PATIENCE_SECONDS = 30, BACKLOG = 2 };
+enum { PATIENCE_SECONDS = 30, BACKLOG = 2, IP_AND_UDP = 28 };
+// The pre-shared key of all experiments.
+enum { PSK_BYTES = 32, PSK_BYTE = 7 };
 
 static void fail(const char *what) {
     fprintf(stderr, "%s\n", what);
     exit(1);
 }
 
-static int without_delay(int fd) {
-    int on = 1;
-    if (fd < 0 || setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on)) fail("no connection");
-    return fd;
-}
+static int is(const char *word, const char *other) { return !strcmp(word, other); }
 
-static int listen_somewhere(void) {
-    struct sockaddr_in address = {.sin_family = AF_INET};
-    socklen_t size = sizeof address;
-    int fd = socket(AF_INET, SOCK_STREAM, 0);
-    if (bind(fd, (struct sockaddr *)&address, size) || listen(fd, BACKLOG)) fail("cannot listen");
-    if (getsockname(fd, (struct sockaddr *)&address, &size)) fail("no port");
-    printf("%d\n", ntohs(address.sin_port));
-    fflush(stdout);
-    return fd;
+static double now_us(void) {
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return time.tv_sec * 1e6 + time.tv_nsec * 1e-3;
 }
 
 // The number at this place of a list that is separated by spaces.
@@ -44,15 +38,42 @@ static struct sockaddr_in address_of(const char *ip, int port) {
     return address;
 }
 
-// Opens UDP sockets and prints their ports.
-static void listen_for_datagrams(int *sockets, int count) {
+// Opens a socket at a port, which several sockets may share; 0 is any.
+static int open_at(int type, int port) {
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons(port)};
+    int on = 1, fd = socket(AF_INET, type, 0);
+    if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on)) fail("no socket");
+    if (bind(fd, (struct sockaddr *)&address, sizeof address)) fail("cannot bind");
+    return fd;
+}
+
+static int port_of(int fd) {
+    struct sockaddr_in address;
+    socklen_t size = sizeof address;
+    if (getsockname(fd, (struct sockaddr *)&address, &size)) fail("no port");
+    return ntohs(address.sin_port);
+}
+
+static struct sockaddr_in peer_of(int fd) {
+    struct sockaddr_in address;
+    socklen_t size = sizeof address;
+    if (getpeername(fd, (struct sockaddr *)&address, &size)) fail("no peer");
+    return address;
+}
+
+static int without_delay(int fd) {
+    int on = 1;
+    if (fd < 0 || setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on)) fail("no connection");
+    return fd;
+}
+
+// Opens the listeners of a server's connections, and prints their ports. Over TCP they are one.
+static void listen_for(int datagrams, int *listeners, int count) {
     for (int i = 0; i < count; i++) {
-        struct sockaddr_in address = {.sin_family = AF_INET};
-        socklen_t size = sizeof address;
-        sockets[i] = socket(AF_INET, SOCK_DGRAM, 0);
-        if (bind(sockets[i], (struct sockaddr *)&address, size)) fail("cannot bind");
-        if (getsockname(sockets[i], (struct sockaddr *)&address, &size)) fail("no port");
-        printf(i ? " %d" : "%d", ntohs(address.sin_port));
+        listeners[i] = i && !datagrams ? listeners[0] : open_at(datagrams ? SOCK_DGRAM : SOCK_STREAM, 0);
+        if (i && !datagrams) continue;
+        if (!datagrams && listen(listeners[i], BACKLOG)) fail("cannot listen");
+        printf(i ? " %d" : "%d", port_of(listeners[i]));
     }
     printf("\n");
     fflush(stdout);
@@ -68,23 +89,17 @@ static int accept_datagrams(int fd) {
     return fd;
 }
 
-static int connect_datagrams(const char *ip, int port) {
+static int connect_to(int type, const char *ip, int port) {
     struct sockaddr_in address = address_of(ip, port);
-    int fd = socket(AF_INET, SOCK_DGRAM, 0);
+    int fd = socket(AF_INET, type, 0);
     if (connect(fd, (struct sockaddr *)&address, sizeof address)) fail("cannot connect");
     return fd;
 }
 
-static struct sockaddr_in peer_of(int fd) {
-    struct sockaddr_in address;
-    socklen_t size = sizeof address;
-    if (getpeername(fd, (struct sockaddr *)&address, &size)) fail("no peer");
-    return address;
-}
-
-static int connect_to(const char *ip, const char *port) {
-    struct sockaddr_in address = address_of(ip, atoi(port));
-    int fd = socket(AF_INET, SOCK_STREAM, 0);
-    if (connect(fd, (struct sockaddr *)&address, sizeof address)) fail("cannot connect");
-    return fd;
+// Opens the socket of a connection: a server's from its listener, a client's to an IP address and one of the
+// server's ports.
+static int open_connection(int datagrams, int listener, char **to, int number) {
+    if (datagrams)
+        return listener < 0 ? connect_to(SOCK_DGRAM, to[0], number_of(to[1], number)) : accept_datagrams(listener);
+    return without_delay(listener < 0 ? connect_to(SOCK_STREAM, to[0], atoi(to[1])) : accept(listener, NULL, NULL));
 }

@@ -18,7 +18,7 @@ use nix::sys::eventfd::{EfdFlags, EventFd};
 use tun_rs::{DeviceBuilder, Layer, SyncDevice};
 
 use crate::Error;
-use crate::net::End;
+use crate::net::{End, Ground, MTU, Pair};
 
 pub(crate) use forward::in_real_time;
 pub use line::{Counts, Cut, Line};
@@ -67,6 +67,16 @@ impl Link {
         let thread = thread.map_err(|error| broken(&error))?;
         let realtime = is_ready.recv().unwrap_or(false);
         Ok(Self { stop, ended, counts, thread: Some(thread), realtime })
+    }
+
+    /// Makes two namespaces, joined by a line of Ethernet's MTU.
+    ///
+    /// # Errors
+    /// As [`Self::start`].
+    pub(crate) fn between(ground: &Ground, line: &Line, seed: u64) -> Result<(Pair, Self), Error> {
+        let pair = ground.apart()?;
+        let link = Self::start(pair.ends(MTU), line, seed)?;
+        Ok((pair, link))
     }
 
     /// Returns whether the thread has real-time priority. Without it, delays are longer on a busy machine.

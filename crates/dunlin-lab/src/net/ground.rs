@@ -1,14 +1,21 @@
 //! Namespaces, and processes that do not outlive the experiment.
 
 use std::fs::File;
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::process::{self, Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use nix::sched::{CloneFlags, setns, unshare};
 
 use super::namespace::on_own_thread;
 use super::{End, Namespace, set_mtu, veth};
 use crate::Error;
+
+/// The MTU of Ethernet, in bytes.
+pub(crate) const MTU: u16 = 1500;
+/// How often a process is asked whether it listens.
+const PAUSE: Duration = Duration::from_millis(1);
 
 /// Starts processes in namespaces, and ends them all when it is dropped or when this process ends, even by
 /// SIGKILL.
@@ -29,7 +36,7 @@ pub struct Process<'a> {
     _ground: &'a Ground,
 }
 
-/// Two namespaces, joined by a pair of Ethernet devices.
+/// Two namespaces, joined by a pair of Ethernet devices or by a line.
 #[derive(Debug)]
 pub struct Pair {
     /// The clients' namespace.
@@ -74,9 +81,14 @@ impl Ground {
     /// # Errors
     /// As [`veth`].
     pub fn pair(&self, mtu: u16) -> Result<Pair, Error> {
-        let pair = Pair { client: self.namespace("client")?, server: self.namespace("server")? };
+        let pair = self.apart()?;
         veth(pair.ends(mtu))?;
         Ok(pair)
+    }
+
+    /// Makes two namespaces, which nothing joins yet.
+    pub(crate) fn apart(&self) -> Result<Pair, Error> {
+        Ok(Pair { client: self.namespace("client")?, server: self.namespace("server")? })
     }
 
     /// Starts `command` in a network namespace.
@@ -105,6 +117,23 @@ impl Process<'_> {
     pub fn child(&mut self) -> &mut Child {
         &mut self.child
     }
+
+    /// Waits until the process listens at this address; returns false if it has ended, or is too late.
+    pub(crate) fn listens(
+        &mut self,
+        namespace: &Namespace,
+        address: SocketAddr,
+        patience: Duration,
+    ) -> Result<bool, Error> {
+        let start = Instant::now();
+        while namespace.run(|| TcpStream::connect(address))?.is_err() {
+            if start.elapsed() > patience || !matches!(self.child.try_wait(), Ok(None)) {
+                return Ok(false);
+            }
+            thread::sleep(PAUSE);
+        }
+        Ok(true)
+    }
 }
 
 impl Drop for Process<'_> {
@@ -126,6 +155,8 @@ impl Pair {
     pub const SERVER: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 2);
     /// The name of the device in both namespaces.
     pub const DEVICE: &str = "veth0";
+    /// The network of both.
+    pub(crate) const NETWORK: &str = "10.77.0.0/24";
     const PREFIX: u8 = 24;
 
     /// Sets the MTU on both ends.
@@ -136,7 +167,8 @@ impl Pair {
         set_mtu(self.ends(mtu))
     }
 
-    fn ends(&self, mtu: u16) -> [End<'_>; 2] {
+    /// The ends of what joins them.
+    pub(crate) fn ends(&self, mtu: u16) -> [End<'_>; 2] {
         [(&self.client, Self::CLIENT), (&self.server, Self::SERVER)].map(|(namespace, address)| End {
             namespace,
             device: Self::DEVICE,

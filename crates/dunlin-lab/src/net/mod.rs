@@ -9,6 +9,7 @@ mod ground;
 mod namespace;
 
 pub use device::{End, set_mtu, veth};
+pub(crate) use ground::MTU;
 pub use ground::{Ground, Pair, Process};
 pub use namespace::Namespace;
 pub(crate) use namespace::on_own_thread;

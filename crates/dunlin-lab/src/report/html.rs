@@ -319,9 +319,9 @@ mod tests {
         assert!(page.contains("<dt>started</dt><dd>2026-11-29T12:00:00Z</dd>"), "{page}");
         assert!(page.contains("<dt>beside</dt><dd>libssl-dev 3.0.19-1, valgrind 1:3.19.0-1</dd>"), "{page}");
         let caching = experiment::find("caching").unwrap();
-        assert!(page.contains(&html! { (caching.about()) }.into_string()), "{page}");
+        assert!(page.contains(&html! { (caching.about.subject) }.into_string()), "{page}");
         assert!(page.contains("The paper: J. Bodenhausen"), "{page}");
-        for (mode, meaning) in caching.terms() {
+        for (mode, meaning) in caching.about.terms {
             let explained = html! { dt { (mode) } dd { (meaning) } }.into_string();
             assert!(page.contains(&explained), "{explained}\n{page}");
         }

@@ -121,6 +121,15 @@ impl Row {
         self.entry(name.to_owned(), value.into(), Kind::Parameter)
     }
 
+    /// Adds a parameter that not all rows have.
+    #[must_use]
+    pub fn with_some(self, name: &str, value: Option<impl Into<Value>>) -> Self {
+        match value {
+            Some(value) => self.with(name, value),
+            None => self,
+        }
+    }
+
     /// Adds the measurements of `name`, which ends in its unit: the median under that name, and mean, least
     /// and greatest value with suffixes. Adds nothing without measurements.
     #[must_use]
@@ -136,10 +145,13 @@ impl Row {
         })
     }
 
-    /// Adds the paper's value of the figure `name`.
+    /// Adds the paper's value of the figure `name`, if it has one.
     #[must_use]
-    pub fn paper(self, name: &str, value: f64) -> Self {
-        self.entry(format!("{PAPER}{name}"), number(value), Kind::Figure)
+    pub fn paper(self, name: &str, value: impl Into<Option<f64>>) -> Self {
+        match value.into() {
+            Some(value) => self.entry(format!("{PAPER}{name}"), number(value), Kind::Figure),
+            None => self,
+        }
     }
 
     /// Returns the value of a parameter or figure.

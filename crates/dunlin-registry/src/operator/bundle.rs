@@ -26,7 +26,8 @@ impl Reader {
     /// # Errors
     /// The database cannot be read.
     pub fn bundle(self: &Arc<Self>, tile: &Tile) -> Result<Option<Bundle>, RegistryError> {
-        let range = tile_range(tile, self.snapshot().size()).filter(|_| tile.kind == TileKind::Entries);
+        let range =
+            if tile.kind == TileKind::Entries { tile_range(tile, self.snapshot().size()) } else { None };
         let Some((first, end)) = range else { return Ok(None) };
         let length = self.read(|connection| database::bundle_length(connection, first, end))?;
         Ok(Some(Bundle { reader: Arc::clone(self), next: first, end, remaining: length }))

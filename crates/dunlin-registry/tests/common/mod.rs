@@ -120,13 +120,13 @@ impl Holder {
 }
 
 /// A directory for a registry, and the registry's clock.
-pub(crate) struct Place {
+pub(crate) struct RegistryDirectory {
     directory: TempDir,
     pub(crate) provider: Arc<CryptoProvider>,
     pub(crate) clock: Arc<AtomicU64>,
 }
 
-impl Place {
+impl RegistryDirectory {
     pub(crate) fn new() -> Self {
         let place = Self {
             directory: tempfile::tempdir().unwrap(),

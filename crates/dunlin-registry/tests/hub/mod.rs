@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use crate::common::Place;
+use crate::common::RegistryDirectory;
 use dunlin::auth::{DidProofs, KnownRegistry, Trust, Verifiers, X509Trust};
 use dunlin::crypto::{CryptoProvider, SigningKey};
 use dunlin::error::{AuthenticationFailure, PeerMisbehaved};
@@ -113,7 +113,7 @@ pub(crate) fn fixed(staple: &Staple) -> Option<Arc<dyn DidProofs>> {
     Some(Arc::new(Fixed(staple.write().unwrap())))
 }
 
-pub(crate) fn trust(place: &Place, max_age_s: u64) -> RegistryTrust {
+pub(crate) fn trust(place: &RegistryDirectory, max_age_s: u64) -> RegistryTrust {
     let settings = place.settings();
     let key = |kind| {
         let signer = NoteSigner::new(&place.provider, &settings.origin, kind, settings.key.clone());
@@ -124,7 +124,11 @@ pub(crate) fn trust(place: &Place, max_age_s: u64) -> RegistryTrust {
 }
 
 /// A client of a registry at this URL that knows nothing yet.
-pub(crate) fn registry_client(place: &Place, url: &str, connector: TlsConnector) -> RegistryClient {
+pub(crate) fn registry_client(
+    place: &RegistryDirectory,
+    url: &str,
+    connector: TlsConnector,
+) -> RegistryClient {
     let trust = trust(place, DEFAULT_CHECKPOINT_AGE);
     let documents = Arc::new(RegistryDocuments::new(provider(), trust));
     let https = HttpsClient::new(connector).with_deadline(Duration::from_secs(5));
@@ -211,7 +215,7 @@ impl Hub {
         Self { config, answers, trust: Trust { x509, raw_key: None }, messages }
     }
 
-    pub(crate) fn offline(place: &Place, operator: &Operator) -> Self {
+    pub(crate) fn offline(place: &RegistryDirectory, operator: &Operator) -> Self {
         let documents = RegistryDocuments::new(provider(), trust(place, DEFAULT_CHECKPOINT_AGE));
         Self::new(operator, &Arc::new(documents), None)
     }
@@ -224,7 +228,7 @@ impl Hub {
     /// Asks web servers.
     pub(crate) fn of_web(operator: &Operator, connector: TlsConnector) -> Self {
         let web = WebDocuments::new(provider(), HttpsClient::new(connector));
-        let unused = Arc::new(RegistryDocuments::new(provider(), trust(&Place::new(), 1)));
+        let unused = Arc::new(RegistryDocuments::new(provider(), trust(&RegistryDirectory::new(), 1)));
         Self::new(operator, &unused, Some(&LookUps::new(Vec::new(), Some(web))))
     }
 

@@ -23,7 +23,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
-use crate::common::{NOW, Place};
+use crate::common::{NOW, RegistryDirectory};
 
 /// A server on localhost, and clients that trust it.
 pub(crate) struct Tls {
@@ -66,7 +66,7 @@ impl Answer {
 }
 
 pub(crate) struct Site {
-    pub(crate) place: Place,
+    pub(crate) place: RegistryDirectory,
     pub(crate) registry: Arc<Registry>,
     pub(crate) address: SocketAddr,
     /// The root that clients trust, in PEM.
@@ -83,14 +83,14 @@ impl Site {
 
     /// With this time.
     pub(crate) async fn at(now_s: u64, limits: Limits) -> Self {
-        let place = Place::new();
+        let place = RegistryDirectory::new();
         place.clock.store(now_s, Ordering::Relaxed);
         let registry = place.open().unwrap();
         Self::of(place, registry, limits).await
     }
 
     /// Of this registry.
-    pub(crate) async fn of(place: Place, registry: Registry, limits: Limits) -> Self {
+    pub(crate) async fn of(place: RegistryDirectory, registry: Registry, limits: Limits) -> Self {
         let tls = Tls::new();
         let registry = Arc::new(registry);
         let socket = TcpListener::bind("127.0.0.1:0").await.unwrap();

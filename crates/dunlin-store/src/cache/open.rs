@@ -54,7 +54,7 @@ pub type PersistentServerCache = SealedServerCache<Arc<dyn Records>>;
 /// compares the stores.
 #[derive(Clone)]
 pub struct CacheStore {
-    place: Place,
+    place: Backend,
     key_file: Option<PathBuf>,
     capacity: Option<usize>,
     #[cfg(feature = "redis")]
@@ -64,7 +64,7 @@ pub struct CacheStore {
 }
 
 #[derive(Clone)]
-enum Place {
+enum Backend {
     File(PathBuf),
     #[cfg(feature = "sqlite")]
     Sqlite(PathBuf),
@@ -73,7 +73,7 @@ enum Place {
 }
 
 impl CacheStore {
-    const fn new(place: Place) -> Self {
+    const fn new(place: Backend) -> Self {
         Self {
             place,
             key_file: None,
@@ -87,20 +87,20 @@ impl CacheStore {
 
     /// A cache in a file, with room for 1000 peers: see [`FileRecords`].
     pub fn file(path: impl Into<PathBuf>) -> Self {
-        Self::new(Place::File(path.into()))
+        Self::new(Backend::File(path.into()))
     }
 
     /// A cache in a SQLite database, with room for 100,000 peers: see [`SqliteRecords`].
     #[cfg(feature = "sqlite")]
     pub fn sqlite(path: impl Into<PathBuf>) -> Self {
-        Self::new(Place::Sqlite(path.into()))
+        Self::new(Backend::Sqlite(path.into()))
     }
 
     /// A cache in the Redis at this URL: see [`RedisRecords::new`]. All its servers need copies of one key
     /// file ([`Self::with_key_file`]).
     #[cfg(feature = "redis")]
     pub fn redis(url: impl Into<String>) -> Self {
-        Self::new(Place::Redis(url.into()))
+        Self::new(Backend::Redis(url.into()))
     }
 
     /// Sets the key file. By default its name is the name of the file or database and `.key`.
@@ -203,11 +203,11 @@ impl CacheStore {
     /// The path of the file or database.
     fn path(&self) -> Option<&Path> {
         match &self.place {
-            Place::File(path) => Some(path),
+            Backend::File(path) => Some(path),
             #[cfg(feature = "sqlite")]
-            Place::Sqlite(path) => Some(path),
+            Backend::Sqlite(path) => Some(path),
             #[cfg(feature = "redis")]
-            Place::Redis(_) => None,
+            Backend::Redis(_) => None,
         }
     }
 
@@ -224,15 +224,15 @@ impl CacheStore {
     ) -> Result<Arc<dyn Records>, CacheFault> {
         let capacity = |default| self.capacity.unwrap_or(default);
         Ok(match &self.place {
-            Place::File(path) => {
+            Backend::File(path) => {
                 Arc::new(FileRecords::open(path, side, provider, capacity(FILE_CAPACITY), report)?)
             }
             #[cfg(feature = "sqlite")]
-            Place::Sqlite(path) => {
+            Backend::Sqlite(path) => {
                 Arc::new(SqliteRecords::open(path, side, capacity(SQLITE_CAPACITY), report)?)
             }
             #[cfg(feature = "redis")]
-            Place::Redis(url) => Arc::new(RedisRecords::new(url, self.max_age, self.timeout, report)?),
+            Backend::Redis(url) => Arc::new(RedisRecords::new(url, self.max_age, self.timeout, report)?),
         })
     }
 }

@@ -355,7 +355,8 @@ impl FrozenWriter<'_> {
     /// the provider failed.
     pub fn push(&mut self, association: &[u8]) -> Result<(), FrozenError> {
         self.check()?;
-        let length = u32::try_from(association.len()).ok().filter(|_| association.len() <= MAX_ASSOCIATION);
+        let length =
+            if association.len() <= MAX_ASSOCIATION { u32::try_from(association.len()).ok() } else { None };
         let length = length.ok_or(FrozenError::TooLong(association.len()))?;
         self.piece.extend_from_slice(&length.to_be_bytes());
         self.piece.extend_from_slice(association);

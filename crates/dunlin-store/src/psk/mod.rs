@@ -204,7 +204,7 @@ impl PskRecord {
 
     /// Whether the key may authenticate a peer at this time.
     pub fn is_valid(&self, now: Now) -> bool {
-        self.state(now.unix_ms / 1000) == State::Valid
+        self.state(now.unix_s()) == State::Valid
     }
 
     /// Checks the record; stores refuse invalid ones.

@@ -267,7 +267,9 @@ pub fn render(before: &str, directory: &Path, set: &PskSet) -> Result<Zeroizing<
         let Some(id) = identity(table) else { continue };
         let was = old.record(id.as_bytes());
         let is = set.record(id.as_bytes());
-        if let Some(is) = is.filter(|_| was != is) {
+        if was != is
+            && let Some(is) = is
+        {
             write_fields(table, is, was.is_none_or(|was| !was.has_key_of(is)))?;
         }
     }

@@ -39,12 +39,12 @@ fn thaw(file: &FrozenFile, ids: &dyn FrozenIds) -> Result<Option<Vec<Vec<u8>>>, 
 }
 
 /// A place for a file and its IDs.
-struct Place {
+struct FrozenDirectory {
     directory: TempDir,
     path: PathBuf,
 }
 
-impl Place {
+impl FrozenDirectory {
     fn new() -> Self {
         let directory = TempDir::new().unwrap();
         Self { path: directory.path().join("server.frozen"), directory }
@@ -57,7 +57,7 @@ impl Place {
 
 /// A restored copy of the file is refused with one line, whatever the store of IDs.
 fn a_file_is_thawed_once(ids: &dyn FrozenIds, others: &dyn FrozenIds) {
-    let place = Place::new();
+    let place = FrozenDirectory::new();
     let file = file(&place.path, KEY);
     assert!(thaw(&file, ids).unwrap().is_none(), "there is no file yet");
     freeze(&file, ids, &associations());
@@ -85,10 +85,10 @@ fn a_file_is_thawed_once(ids: &dyn FrozenIds, others: &dyn FrozenIds) {
 
 #[test]
 fn a_file_is_thawed_once_with_ids_in_a_directory() {
-    a_file_is_thawed_once(&Place::new().ids(), &Place::new().ids());
-    let place = Place::new();
+    a_file_is_thawed_once(&FrozenDirectory::new().ids(), &FrozenDirectory::new().ids());
+    let place = FrozenDirectory::new();
     let ids = place.ids();
-    let others = Place::new();
+    let others = FrozenDirectory::new();
     a_file_is_thawed_once(&ids, &others.ids());
 }
 
@@ -96,7 +96,7 @@ fn a_file_is_thawed_once_with_ids_in_a_directory() {
 #[test]
 fn a_file_is_thawed_once_with_ids_in_sqlite() {
     use dunlin_store::frozen::SqliteIds;
-    let place = Place::new();
+    let place = FrozenDirectory::new();
     let [ids, others] = ["ids", "others"].map(|name| place.directory.path().join(name));
     a_file_is_thawed_once(&SqliteIds::open(&ids).unwrap(), &SqliteIds::open(&others).unwrap());
     assert_eq!(fs::metadata(&ids).unwrap().permissions().mode() & 0o777, 0o600);
@@ -115,7 +115,7 @@ fn a_file_is_thawed_once_with_ids_in_redis() {
     let open = |redis: &Redis| RedisIds::open(&redis.url(), Duration::from_secs(20)).unwrap();
     let ids = open(&redis);
     a_file_is_thawed_once(&ids, &open(&other));
-    let place = Place::new();
+    let place = FrozenDirectory::new();
     let file = file(&place.path, KEY);
     freeze(&file, &ids, &associations());
     redis.stop();
@@ -125,7 +125,7 @@ fn a_file_is_thawed_once_with_ids_in_redis() {
 
 #[test]
 fn a_cut_or_changed_file_thaws_nothing() {
-    let place = Place::new();
+    let place = FrozenDirectory::new();
     let file = file(&place.path, KEY);
     let ids = place.ids();
     let associations = [b"one".to_vec(), b"two".to_vec()];
@@ -158,7 +158,7 @@ fn a_cut_or_changed_file_thaws_nothing() {
 /// Sealed pieces are bound to their place in the file.
 #[test]
 fn pieces_that_are_swapped_or_missing_thaw_nothing() {
-    let place = Place::new();
+    let place = FrozenDirectory::new();
     let file = file(&place.path, KEY);
     let ids = place.ids();
     freeze(&file, &ids, &[vec![1; MAX_ASSOCIATION], vec![2; MAX_ASSOCIATION]]);
@@ -193,7 +193,7 @@ impl FrozenIds for NoAnswer {
 
 #[test]
 fn nothing_is_thawed_or_frozen_without_the_store() {
-    let place = Place::new();
+    let place = FrozenDirectory::new();
     let file = file(&place.path, KEY);
     let ids = place.ids();
     freeze(&file, &ids, &associations());
@@ -219,7 +219,7 @@ fn nothing_is_thawed_or_frozen_without_the_store() {
 
 #[test]
 fn a_new_file_replaces_no_file_that_was_not_thawed() {
-    let place = Place::new();
+    let place = FrozenDirectory::new();
     let file = file(&place.path, KEY);
     let ids = place.ids();
     freeze(&file, &ids, &[b"another process".to_vec()]);
@@ -239,7 +239,7 @@ fn a_new_file_replaces_no_file_that_was_not_thawed() {
 
 #[test]
 fn a_thaw_removes_no_file_that_another_process_has_written_meanwhile() {
-    let place = Place::new();
+    let place = FrozenDirectory::new();
     let file = file(&place.path, KEY);
     let ids = place.ids();
     freeze(&file, &ids, &[b"first".to_vec()]);
@@ -259,7 +259,7 @@ fn freeze_over(file: &FrozenFile, ids: &dyn FrozenIds) {
 
 #[test]
 fn a_file_stays_if_none_of_its_associations_thaws() {
-    let place = Place::new();
+    let place = FrozenDirectory::new();
     let file = file(&place.path, KEY);
     let ids = place.ids();
     freeze(&file, &ids, &[b"one".to_vec(), b"two".to_vec()]);
@@ -275,7 +275,7 @@ fn a_file_stays_if_none_of_its_associations_thaws() {
 /// Also if others could be thawed before.
 #[test]
 fn a_file_stays_if_an_association_cannot_be_judged_now() {
-    let place = Place::new();
+    let place = FrozenDirectory::new();
     let file = file(&place.path, KEY);
     let ids = place.ids();
     freeze(&file, &ids, &[b"one".to_vec(), b"two".to_vec()]);
@@ -288,7 +288,7 @@ fn a_file_stays_if_an_association_cannot_be_judged_now() {
 
 #[test]
 fn an_unfinished_file_leaves_nothing_behind() {
-    let place = Place::new();
+    let place = FrozenDirectory::new();
     let file = file(&place.path, KEY);
     let ids = place.ids();
     let mut writer = file.create(&ids).unwrap();
@@ -303,7 +303,7 @@ fn an_unfinished_file_leaves_nothing_behind() {
 
 #[test]
 fn a_directory_that_others_can_write_keeps_no_ids() {
-    let place = Place::new();
+    let place = FrozenDirectory::new();
     drop(place.ids());
     let path = place.directory.path().join("ids");
     assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o700);
@@ -316,7 +316,7 @@ fn a_directory_that_others_can_write_keeps_no_ids() {
 
 #[test]
 fn no_key_is_created_for_a_file_that_has_one() {
-    let place = Place::new();
+    let place = FrozenDirectory::new();
     let key = place.directory.path().join("key");
     fs::write(&place.path, "sealed with a key that is gone").unwrap();
     let error = FrozenFile::open(&awslc(), &place.path, &key).unwrap_err();
@@ -327,7 +327,7 @@ fn no_key_is_created_for_a_file_that_has_one() {
 
 #[test]
 fn a_key_file_is_created_with_mode_0600() {
-    let place = Place::new();
+    let place = FrozenDirectory::new();
     let key = place.directory.path().join("key");
     let open = || FrozenFile::open(&awslc(), &place.path, &key).unwrap();
     freeze(&open(), &place.ids(), &associations());
@@ -367,7 +367,7 @@ fn of_several_processes_one_thaws_a_file() {
     let mut stores = vec!["directory"];
     stores.extend(cfg!(feature = "sqlite").then_some("sqlite"));
     for store in stores {
-        let place = Place::new();
+        let place = FrozenDirectory::new();
         let ids = open_ids(store, place.directory.path());
         freeze(&file(&place.path, KEY), &*ids, &associations());
         let program = std::env::current_exe().unwrap();

@@ -196,7 +196,9 @@ fn poll_step(owned: &Owned, cx: &Context<'_>) -> Poll<Step> {
         if let Some(error) = connection.error() {
             return Poll::Ready(Step::Failed(error.clone().into()));
         }
-        if let Some(negotiated) = connection.negotiated().filter(|_| !connection.is_handshaking()) {
+        if !connection.is_handshaking()
+            && let Some(negotiated) = connection.negotiated()
+        {
             let negotiated = Box::new(negotiated.clone());
             // The bytes of the last flight count, too.
             state.flush();

@@ -50,7 +50,7 @@ impl fmt::Display for Interface {
 
 /// A device and one of its addresses.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct DeviceAddress {
     device: Option<String>,
     ip: IpAddr,
 }
@@ -59,17 +59,17 @@ impl Interface {
     /// Where a socket of this interface belongs now, for a peer of the same family as `peer`. `None` while
     /// the interface is down or has no address. `present`: `None` if the system does not tell where addresses
     /// are.
-    fn place(&self, peer: SocketAddr, present: Option<&[Place]>) -> Option<Place> {
+    fn place(&self, peer: SocketAddr, present: Option<&[DeviceAddress]>) -> Option<DeviceAddress> {
         let mut of_family =
             present.unwrap_or_default().iter().filter(|place| place.ip.is_ipv4() == peer.is_ipv4());
         match self {
-            Self::Default => source(peer).map(|ip| Place { device: None, ip }),
+            Self::Default => source(peer).map(|ip| DeviceAddress { device: None, ip }),
             Self::Device(name) => of_family.find(|place| place.device.as_deref() == Some(name)).cloned(),
             // Every address of the loopback network works, although the device has only one.
             Self::Address(ip)
                 if (ip.is_loopback() || present.is_none()) && ip.is_ipv4() == peer.is_ipv4() =>
             {
-                Some(Place { device: None, ip: *ip })
+                Some(DeviceAddress { device: None, ip: *ip })
             }
             Self::Address(ip) => of_family.find(|place| place.ip == *ip).cloned(),
         }
@@ -78,7 +78,7 @@ impl Interface {
 
 /// The addresses of all devices that are up and have a carrier.
 #[cfg(target_os = "linux")]
-fn places() -> io::Result<Option<Vec<Place>>> {
+fn places() -> io::Result<Option<Vec<DeviceAddress>>> {
     use nix::net::if_::InterfaceFlags;
     let needed = InterfaceFlags::IFF_UP | InterfaceFlags::IFF_RUNNING;
     let place = |entry: nix::ifaddrs::InterfaceAddress| {
@@ -87,14 +87,14 @@ fn places() -> io::Result<Option<Vec<Place>>> {
         let ip = v4.or_else(|| address.as_sockaddr_in6().map(|address| IpAddr::from(address.ip())))?;
         // An address of the link alone needs a scope, and reaches no other network.
         let is_local = matches!(ip, IpAddr::V6(ip) if ip.is_unicast_link_local());
-        (!is_local).then_some(Place { device: Some(entry.interface_name), ip })
+        (!is_local).then_some(DeviceAddress { device: Some(entry.interface_name), ip })
     };
     Ok(Some(nix::ifaddrs::getifaddrs()?.filter_map(place).collect()))
 }
 
 /// Other systems only tell by a failure to bind.
 #[cfg(not(target_os = "linux"))]
-fn places() -> io::Result<Option<Vec<Place>>> {
+fn places() -> io::Result<Option<Vec<DeviceAddress>>> {
     Ok(None)
 }
 
@@ -103,7 +103,7 @@ pub(super) struct Home {
     pub(super) local: Local,
     pub(super) socket: Socket,
     /// Where it is bound; `None` for the single socket of an endpoint without interfaces.
-    place: Option<Place>,
+    place: Option<DeviceAddress>,
     /// The socket's address.
     pub(super) address: SocketAddr,
 }
@@ -116,7 +116,7 @@ impl Home {
     }
 
     /// Binds a socket in this place.
-    fn bind(local: Local, place: Place) -> io::Result<Self> {
+    fn bind(local: Local, place: DeviceAddress) -> io::Result<Self> {
         let socket = std::net::UdpSocket::bind(SocketAddr::new(place.ip, 0))?;
         socket.set_nonblocking(true)?;
         let socket = UdpSocket::from_std(socket)?;
@@ -170,7 +170,7 @@ impl Interfaces {
     fn refresh_in(
         &mut self,
         before: &[Arc<Home>],
-        present: io::Result<Option<Vec<Place>>>,
+        present: io::Result<Option<Vec<DeviceAddress>>>,
     ) -> Option<Vec<Arc<Home>>> {
         self.lacks_something = present.is_err();
         // An interface in an unknown state may be up.
@@ -220,8 +220,8 @@ pub(super) fn source(peer: SocketAddr) -> Option<IpAddr> {
 mod tests {
     use super::*;
 
-    fn place(device: &str, ip: &str) -> Place {
-        Place { device: Some(device.to_owned()), ip: ip.parse().unwrap() }
+    fn place(device: &str, ip: &str) -> DeviceAddress {
+        DeviceAddress { device: Some(device.to_owned()), ip: ip.parse().unwrap() }
     }
 
     #[test]

@@ -81,7 +81,7 @@ impl Port {
             Some(id) => owner(*id.get(self.at)?, self.endpoints.len()),
             None => *self.thawed.get(&from)?,
         };
-        self.endpoints.get(owner).filter(|_| owner != self.own)
+        if owner != self.own { self.endpoints.get(owner) } else { None }
     }
 
     /// Hands datagrams over. The caller holds no lock, since the other endpoint may hand over, too.

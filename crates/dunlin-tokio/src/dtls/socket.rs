@@ -184,7 +184,7 @@ impl Socket {
     /// datagram.
     pub(super) fn send(&self, transmits: &[Transmit]) -> io::Result<usize> {
         let Some(first) = transmits.first() else { return Ok(0) };
-        let source = first.source.filter(|_| self.is_wildcard);
+        let source = if self.is_wildcard { first.source } else { None };
         // One system call has one source address.
         let same = transmits.iter().take_while(|transmit| transmit.source == first.source).count();
         let sent = match transmits.get(..same) {

@@ -53,7 +53,7 @@ fn obey(leaf: &Cert<'_>, below: &[&Cert<'_>], constraints: &[u8]) -> Result<bool
         let addresses = attributes(certificate.subject(), EMAIL_ADDRESS).ok_or(Error::BadDer)?;
         for (tag, address) in addresses {
             // IA5String is the only type of this attribute.
-            let address = Some(address).filter(|_| tag == 0x16);
+            let address = if tag == 0x16 { Some(address) } else { None };
             allow(constraints, RFC822_NAME, &|base, is_excluded| match address.and_then(mailbox) {
                 Some(mailbox) if !base.is_empty() => is_email_within(mailbox, base),
                 _ => is_excluded,

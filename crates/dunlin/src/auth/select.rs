@@ -11,7 +11,7 @@ use super::x509;
 use super::{Credential, VerifiableCredential};
 use crate::crypto::SignatureAlgorithms;
 use crate::error::PeerIncompatible;
-use crate::wire::{CertificateType, DidMethod, SignatureScheme, What};
+use crate::wire::{CertificateType, DidMethod, Field, SignatureScheme};
 
 /// The credentials that the peer accepts.
 pub(crate) struct Wanted<'a> {
@@ -54,7 +54,7 @@ pub(crate) struct Choice {
 /// common type to servers only, so a client reports another reason.
 pub(crate) fn nothing_to_show(why: PeerIncompatible) -> PeerIncompatible {
     match why {
-        PeerIncompatible::CertificateType { .. } => PeerIncompatible::NoCredential(What::NoneOfType),
+        PeerIncompatible::CertificateType { .. } => PeerIncompatible::NoCredential(Field::NoneOfType),
         why => why,
     }
 }
@@ -85,7 +85,7 @@ pub(crate) fn select_decrypting(
 ) -> Result<usize, PeerIncompatible> {
     let decrypts = |credential: &Credential| match credential.key().decryption() {
         Some(_) => Ok(()),
-        None => Err(PeerIncompatible::NoCredential(What::NoneDecrypts)),
+        None => Err(PeerIncompatible::NoCredential(Field::NoneDecrypts)),
     };
     best(signatures, credentials, reserved, wanted, KeyUse::Encrypt, decrypts).map(|(index, ())| index)
 }
@@ -102,7 +102,7 @@ fn best<T>(
     usage: KeyUse,
     suits: impl Fn(&Credential) -> Result<T, PeerIncompatible>,
 ) -> Result<(usize, T), PeerIncompatible> {
-    let mut reason = PeerIncompatible::NoCredential(What::NoneAtAll);
+    let mut reason = PeerIncompatible::NoCredential(Field::NoneAtAll);
     let mut suitable = Vec::new();
     for (index, credential) in credentials.iter().enumerate() {
         if !wanted.types.contains(&credential.certificate_type()) {
@@ -112,21 +112,21 @@ fn best<T>(
             continue;
         }
         if credential.did_method().is_some_and(|method| !wanted.did_methods.contains(&method)) {
-            reason = PeerIncompatible::NoCredential(What::NoneOfDidMethod);
+            reason = PeerIncompatible::NoCredential(Field::NoneOfDidMethod);
             continue;
         }
         if reserved.contains(&index) && !is_named(credential, wanted.authorities) {
-            reason = PeerIncompatible::NoCredential(What::NoneOfAuthority);
+            reason = PeerIncompatible::NoCredential(Field::NoneOfAuthority);
             continue;
         }
         // RFC 9846 §4.5.1.2: keyUsage, if the certificate has it, must allow what the key does.
         if !allows(credential, usage) {
-            reason = PeerIncompatible::NoCredential(What::NoneOfUsage);
+            reason = PeerIncompatible::NoCredential(Field::NoneOfUsage);
             continue;
         }
         // RFC 9846 §4.5.1.2: a side sends no chain with SHA-1 to a peer that does not name SHA-1.
         if has_sha1(credential) && !wanted.names_sha1() {
-            reason = PeerIncompatible::NoCredential(What::NoneWithoutSha1);
+            reason = PeerIncompatible::NoCredential(Field::NoneWithoutSha1);
             continue;
         }
         let use_of_it = match suits(credential) {
@@ -316,7 +316,7 @@ mod tests {
         let of = |usage| choose(certificate(b"issuer", SHA256_RSA, usage), &pss);
         assert_eq!(of(None), Ok(0));
         assert_eq!(of(Some(digital_signature | key_encipherment)), Ok(0));
-        assert_eq!(of(Some(key_encipherment)), Err(PeerIncompatible::NoCredential(What::NoneOfUsage)));
+        assert_eq!(of(Some(key_encipherment)), Err(PeerIncompatible::NoCredential(Field::NoneOfUsage)));
     }
 
     #[test]
@@ -324,7 +324,7 @@ mod tests {
         let pss = SignatureScheme::RSA_PSS_RSAE_SHA256;
         let rsa_pkcs1_sha1 = SignatureScheme(0x0201);
         let of = |issuer: &[u8], schemes: &[_]| choose(certificate(issuer, SHA1_RSA, None), schemes);
-        let refused = Err(PeerIncompatible::NoCredential(What::NoneWithoutSha1));
+        let refused = Err(PeerIncompatible::NoCredential(Field::NoneWithoutSha1));
         assert_eq!(of(b"issuer", &[pss]), refused);
         assert_eq!(of(b"issuer", &[pss, rsa_pkcs1_sha1]), Ok(0));
         // Peers do not verify the signature of a self-signed certificate.

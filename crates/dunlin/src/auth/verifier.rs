@@ -18,7 +18,7 @@ use crate::extension::did_proof::{KnownRegistry, MAX_REGISTRIES};
 use crate::proof::SignatureValid;
 use crate::protocol::Side;
 use crate::time::Now;
-use crate::wire::{CertificateType, DidMethod, What};
+use crate::wire::{CertificateType, DidMethod, Field};
 
 /// The use of a certificate's key in a handshake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -318,7 +318,7 @@ impl Validity {
     /// limits than its chain.
     pub(crate) fn check(&self, now: Now) -> Result<(), AuthenticationFailure> {
         let out_of_date = |limit_s| OutOfDate { index: None, common_name: None, limit_s };
-        match now.unix_ms / 1000 {
+        match now.unix_s() {
             now_s if now_s < self.from_s => Err(AuthenticationFailure::NotValidYet(out_of_date(self.from_s))),
             now_s if now_s > self.until_s => Err(AuthenticationFailure::Expired(out_of_date(self.until_s))),
             _ => Ok(()),
@@ -417,7 +417,7 @@ pub(crate) fn verify_signature(
         return Err(PeerMisbehaved::BadSignature.into());
     }
     // RFC 8446 §4.4.3: the algorithm must fit the key of the certificate.
-    Err(PeerMisbehaved::IllegalParameter(What::SchemeOfOtherKey).into())
+    Err(PeerMisbehaved::IllegalParameter(Field::SchemeOfOtherKey).into())
 }
 
 /// The verifiers of a profile, in order of preference. [`Trust`] converts into them.

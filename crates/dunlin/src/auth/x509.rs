@@ -226,7 +226,7 @@ impl Verifier for X509Trust {
                 {
                     id.common_name = None;
                 }
-                let issuer_key = believed.issuer_key.filter(|_| claim.keeps_details);
+                let issuer_key = if claim.keeps_details { believed.issuer_key } else { None };
                 peer.issuer_key = issuer_key.map(|key| fingerprint(claim.sha256, &sequence(key)));
                 Ok(Verdict::Accepted(peer))
             }

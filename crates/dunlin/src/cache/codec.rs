@@ -31,9 +31,9 @@ use crate::auth::codec::{self, Head, TIME_LEN};
 use crate::error::{Error, Malformed, Misuse};
 use crate::extension::handshake_cache::{MAX_TICKETS, NAME_LEN};
 use crate::resume::SettingsDigest;
-use crate::wire::{Reader, What, Writer};
+use crate::wire::{Field, Reader, Writer};
 
-const WHAT: What = What::CacheEntry;
+const WHAT: Field = Field::CacheEntry;
 
 /// The version of the format. Version 1 did not distinguish URIs from DNS names.
 const VERSION: u8 = 2;
@@ -153,7 +153,8 @@ impl CachedServer {
         if self.server.as_ref().is_some_and(|server| server.settings.as_bytes() != settings) {
             return Err(Misuse::Config("a server that was verified under other settings".into()).into());
         }
-        let count = u8::try_from(self.tickets.len()).ok().filter(|_| self.tickets.len() <= MAX_TICKETS);
+        let count =
+            if self.tickets.len() <= MAX_TICKETS { u8::try_from(self.tickets.len()).ok() } else { None };
         let flag = |on, flag| if on { flag } else { 0 };
         let mut w = Writer::new();
         let request = self.certificate_request.as_ref();

@@ -22,7 +22,7 @@ use core::fmt;
 use crate::auth::Credential;
 use crate::error::{Error, Misuse, PeerMisbehaved};
 use crate::message::{self, CompressedCertificate, HEADER_LEN, MAX_CERTIFICATE};
-use crate::wire::{CertificateCompressionAlgorithm, CertificateType, What};
+use crate::wire::{CertificateCompressionAlgorithm, CertificateType, Field};
 
 #[cfg(feature = "compression")]
 mod zlib;
@@ -123,7 +123,7 @@ pub(crate) fn decompress(
     // RFC 8879 §4: an algorithm that this side did not offer is illegal_parameter.
     let algorithm = message.algorithm;
     let decompressor = decompressors.iter().find(|d| d.algorithm() == algorithm);
-    let decompressor = decompressor.ok_or(PeerMisbehaved::NotOffered(What::CompressionAlgorithm))?;
+    let decompressor = decompressor.ok_or(PeerMisbehaved::NotOffered(Field::CompressionAlgorithm))?;
     // RFC 8879 §4: the announced length limits the memory, and the decompressed message must have exactly
     // that length.
     if message.uncompressed_length > MAX_CERTIFICATE {

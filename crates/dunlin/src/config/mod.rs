@@ -68,7 +68,7 @@ fn profile_digest(profile: &ProfileSettings) -> SettingsDigest {
         add(b"groups");
         profile.groups.iter().for_each(|group| add(&group.name().0.to_be_bytes()));
         add(b"PSK modes");
-        profile.psk_modes.iter().for_each(|mode| add(&[mode.0]));
+        profile.psk.modes.iter().for_each(|mode| add(&[mode.0]));
         credentials(profile, add);
     })
 }

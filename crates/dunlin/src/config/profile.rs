@@ -21,7 +21,9 @@ use crate::handshake::negotiate::ssi_parameters::{SSI_STEPS, SsiSteps};
 use crate::handshake::tls12::Handshakes;
 use crate::handshake::tls12_table::HANDSHAKES;
 use crate::keylog::KeyLog;
-use crate::settings::{ProfileSettings, ReadDetails, SsiMessages, Tls12};
+use crate::settings::{
+    CertificateSettings, ProfileSettings, PskSettings, ReadDetails, RecordSettings, SsiMessages, Tls12,
+};
 use crate::wire::{CertificateType, PskKeyExchangeMode, SignatureScheme};
 
 /// A named, immutable set of security parameters. Clones share the data.
@@ -74,24 +76,20 @@ impl Profile {
                 trust: Verifiers::default(),
                 x509_details: None,
                 ssi: SsiMessages::Off,
-                peer_types: None,
-                own_types: None,
-                decompressors: Vec::new(),
-                compressed: Vec::new(),
-                reserved: Vec::new(),
-                request_ocsp: false,
-                stapled: Vec::new(),
-                psk_modes: alloc::vec![PskKeyExchangeMode::PSK_DHE_KE],
-                tls_cert_with_extern_psk: false,
-                extern_psk_required: false,
+                certificates: CertificateSettings::default(),
+                psk: PskSettings {
+                    modes: alloc::vec![PskKeyExchangeMode::PSK_DHE_KE],
+                    tls_cert_with_extern_psk: false,
+                    extern_psk_required: false,
+                },
                 alpn: Vec::new(),
-                record_size_limit: None,
-                max_fragment_length: None,
-                max_sent_record: None,
-                compatibility_mode: true,
-                send_authorities: false,
-                named_authorities: Vec::new(),
-                key_update_after: None,
+                records: RecordSettings {
+                    record_size_limit: None,
+                    max_fragment_length: None,
+                    max_sent_record: None,
+                    compatibility_mode: true,
+                    key_update_after: None,
+                },
                 key_log: None,
                 provider,
             },
@@ -120,7 +118,7 @@ impl Profile {
         builder.profile.cipher_suites = alloc::vec![cipher_suite];
         builder.profile.groups = alloc::vec![group];
         builder.profile.signature_schemes = alloc::vec![signature_scheme];
-        builder.profile.compatibility_mode = false;
+        builder.profile.records.compatibility_mode = false;
         builder
     }
 
@@ -305,14 +303,14 @@ impl ProfileBuilder {
     /// Sets the certificate types that the peer may send, in order of preference (RFC 7250 §4). The profile
     /// must trust each type. With `None`, the default, these are all trusted types, the smaller first.
     pub fn peer_certificate_types(mut self, types: Option<Vec<CertificateType>>) -> Self {
-        self.profile.peer_types = types;
+        self.profile.certificates.peer_types = types;
         self
     }
 
     /// Sets the certificate types that a client offers to send, in order of preference (RFC 7250 §4.1). With
     /// `None`, the default, these are the types of its credentials, in their order.
     pub fn own_certificate_types(mut self, types: Option<Vec<CertificateType>>) -> Self {
-        self.profile.own_types = types;
+        self.profile.certificates.own_types = types;
         self
     }
 
@@ -332,36 +330,36 @@ impl ProfileBuilder {
         mut self,
         decompressors: Vec<&'static dyn CertificateDecompressor>,
     ) -> Self {
-        self.profile.decompressors = decompressors;
+        self.profile.certificates.decompressors = decompressors;
         self
     }
 
     /// Reserves the credential at this index, counted from 0, for peers that name an authority of its chain
     /// (RFC 8446 §4.2.4, §4.4.2.3). This side does not show it to other peers.
     pub fn reserve_credential(mut self, credential: usize) -> Self {
-        self.profile.reserved.push(credential);
+        self.profile.certificates.reserved.push(credential);
         self
     }
 
     /// Sets whether a client requests an OCSP response with the server's certificate (RFC 8446 §4.4.2.1). The
     /// engine does not check the response; it passes it to the caller in [`crate::Question::Verify`].
     pub fn request_ocsp(mut self, on: bool) -> Self {
-        self.profile.request_ocsp = on;
+        self.profile.certificates.request_ocsp = on;
         self
     }
 
     /// Sets the OCSP response, in DER, that a server sends with the credential at this index, counted from 0,
     /// to clients that request one. It replaces an earlier response.
     pub fn ocsp_response(mut self, credential: usize, response: Vec<u8>) -> Self {
-        self.profile.stapled.retain(|(index, _)| *index != credential);
-        self.profile.stapled.push((credential, response));
+        self.profile.certificates.stapled.retain(|(index, _)| *index != credential);
+        self.profile.certificates.stapled.push((credential, response));
         self
     }
 
     /// Sets the allowed PSK key exchange modes. The default is psk_dhe_ke. Connections with psk_ke have no
     /// forward secrecy.
     pub fn psk_modes(mut self, modes: Vec<PskKeyExchangeMode>) -> Self {
-        self.profile.psk_modes = modes;
+        self.profile.psk.modes = modes;
         self
     }
 
@@ -376,7 +374,7 @@ impl ProfileBuilder {
     /// [`crate::Negotiated::external_psk_added`] has the outcome. A client with this setting and an external
     /// PSK resumes no sessions and sends no early data. A client without a certificate stays anonymous.
     pub fn tls_cert_with_extern_psk(mut self, on: bool) -> Self {
-        self.profile.tls_cert_with_extern_psk = on;
+        self.profile.psk.tls_cert_with_extern_psk = on;
         self
     }
 
@@ -386,8 +384,8 @@ impl ProfileBuilder {
     /// the extension from the ClientHello, which is in the clear, ends the handshake, but a peer without the
     /// PSK gets a connection.
     pub fn require_extern_psk(mut self) -> Self {
-        self.profile.tls_cert_with_extern_psk = true;
-        self.profile.extern_psk_required = true;
+        self.profile.psk.tls_cert_with_extern_psk = true;
+        self.profile.psk.extern_psk_required = true;
         self
     }
 
@@ -400,7 +398,7 @@ impl ProfileBuilder {
     /// Sets the largest record that this side wants to receive, in bytes of content with its type: 64 to
     /// 16385 (RFC 8449). With `None` this side does not send the extension.
     pub fn record_size_limit(mut self, limit: Option<u16>) -> Self {
-        self.profile.record_size_limit = limit;
+        self.profile.records.record_size_limit = limit;
         self
     }
 
@@ -409,7 +407,7 @@ impl ProfileBuilder {
     /// [`Self::record_size_limit`], which takes precedence if the client offers both (RFC 8449 §5). A server
     /// always follows the client's request.
     pub fn max_fragment_length(mut self, length: Option<u16>) -> Self {
-        self.profile.max_fragment_length = length;
+        self.profile.records.max_fragment_length = length;
         self
     }
 
@@ -417,20 +415,20 @@ impl ProfileBuilder {
     /// default. A receiver can decrypt only complete records, so small records make data available earlier on
     /// a slow link.
     pub fn max_sent_record(mut self, content: Option<u16>) -> Self {
-        self.profile.max_sent_record = content;
+        self.profile.records.max_sent_record = content;
         self
     }
 
     /// Sets whether a client looks like TLS 1.2 to middleboxes (RFC 8446 §D.4). A session ID and a
     /// ChangeCipherSpec cost 44 bytes in all. Servers follow the client.
     pub fn compatibility_mode(mut self, on: bool) -> Self {
-        self.profile.compatibility_mode = on;
+        self.profile.records.compatibility_mode = on;
         self
     }
 
     /// Sets whether this side sends the names of its trust anchors to the peer (RFC 8446 §4.2.4).
     pub fn send_authorities(mut self, on: bool) -> Self {
-        self.profile.send_authorities = on;
+        self.profile.certificates.send_authorities = on;
         self
     }
 
@@ -438,7 +436,7 @@ impl ProfileBuilder {
     /// the profile ([`crate::auth::X509Trust::Ask`]). [`Self::send_authorities`] adds the names of the
     /// profile's anchors.
     pub fn named_authorities(mut self, names: Vec<Vec<u8>>) -> Self {
-        self.profile.named_authorities = names;
+        self.profile.certificates.named_authorities = names;
         self
     }
 
@@ -446,7 +444,7 @@ impl ProfileBuilder {
     /// cipher's limit (RFC 8446 §5.5). TLS 1.2 cannot replace keys, so its connections end at the cipher's
     /// limit.
     pub fn key_update_after(mut self, records: Option<u64>) -> Self {
-        self.profile.key_update_after = records;
+        self.profile.records.key_update_after = records;
         self
     }
 
@@ -505,7 +503,8 @@ impl ProfileBuilder {
         }
         let signatures = self.profile.provider.signatures;
         self.profile.chain_algorithms = signatures.for_chains(self.profile.chain_schemes());
-        self.profile.compressed = compression::prepare(&self.profile.credentials, &self.compressors)?;
+        self.profile.certificates.compressed =
+            compression::prepare(&self.profile.credentials, &self.compressors)?;
         let tls12 = self.tls12_part.map(|part| part.handshakes);
         Ok(Profile { settings: Arc::new(self.profile), tls12, ssi: self.ssi_steps })
     }

@@ -97,8 +97,8 @@ impl ServerProfiles {
                 ));
             }
             names.push(config.profile.name.clone());
-            if !trusts.contains(&config.settings) {
-                trusts.push(config.settings);
+            if !trusts.contains(&config.digests.trust) {
+                trusts.push(config.digests.trust);
             }
             if let Some(PskSource::Here(own)) = &config.psks
                 && !keys.iter().any(|other| core::ptr::addr_eq(Arc::as_ptr(other), Arc::as_ptr(own)))

@@ -84,11 +84,11 @@ fn repeats_no_algorithm(profile: &ProfileSettings) -> Option<String> {
 }
 
 fn has_psk_modes(profile: &ProfileSettings) -> Option<String> {
-    if profile.psk_modes.is_empty() {
+    if profile.psk.modes.is_empty() {
         let why = "it has no PSK key exchange mode: leave the default, psk_dhe_ke, where no PSK is used";
         return Some(why.into());
     }
-    let psk_alone = profile.psk_modes == [PskKeyExchangeMode::PSK_KE];
+    let psk_alone = profile.psk.modes == [PskKeyExchangeMode::PSK_KE];
     let lacks_groups = profile.groups.is_empty() && !psk_alone && profile.has_tls13();
     lacks_groups
         .then(|| "without groups only psk_ke is possible: add a group, or set the PSK modes to psk_ke".into())
@@ -96,7 +96,7 @@ fn has_psk_modes(profile: &ProfileSettings) -> Option<String> {
 
 /// RFC 8773 §4, §5.1: TLS 1.3 with (EC)DHE, and certificates that authenticate.
 fn combines_psks_with_certificates(profile: &ProfileSettings) -> Option<String> {
-    let why = match profile.tls_cert_with_extern_psk {
+    let why = match profile.psk.tls_cert_with_extern_psk {
         false => return None,
         true if !profile.has_tls13() || !profile.allows_mode(PskKeyExchangeMode::PSK_DHE_KE) => {
             "a PSK beside certificates needs a suite of TLS 1.3 and the PSK mode psk_dhe_ke"
@@ -104,7 +104,7 @@ fn combines_psks_with_certificates(profile: &ProfileSettings) -> Option<String> 
         true if profile.trust.is_empty() && profile.credentials.is_empty() => {
             "a PSK beside certificates needs trust or a credential"
         }
-        true if profile.extern_psk_required && profile.tls12.is_some() => {
+        true if profile.psk.extern_psk_required && profile.tls12.is_some() => {
             "TLS 1.2 has no PSK beside certificates: remove its suites, or do not require one"
         }
         true => return None,
@@ -114,7 +114,7 @@ fn combines_psks_with_certificates(profile: &ProfileSettings) -> Option<String> 
 
 fn knows_psk_modes(profile: &ProfileSettings) -> Option<String> {
     let modes = [PskKeyExchangeMode::PSK_KE, PskKeyExchangeMode::PSK_DHE_KE];
-    let mode = profile.psk_modes.iter().find(|mode| !modes.contains(mode))?;
+    let mode = profile.psk.modes.iter().find(|mode| !modes.contains(mode))?;
     Some(format!("the PSK key exchange mode {mode} is unknown"))
 }
 
@@ -166,7 +166,7 @@ fn carries_identifiers(profile: &ProfileSettings) -> Option<String> {
 
 fn trusts_peer_types(profile: &ProfileSettings) -> Option<String> {
     let trusted = profile.trust.types();
-    let typ = profile.peer_types.iter().flatten().find(|t| !trusted.contains(t))?;
+    let typ = profile.certificates.peer_types.iter().flatten().find(|t| !trusted.contains(t))?;
     Some(format!("the peer may send a certificate of the type {typ}, which is not trusted"))
 }
 
@@ -198,15 +198,17 @@ fn credential_fault(credential: &Credential) -> Option<String> {
 /// The settings that name a credential by its index.
 fn refers_to_certificates(profile: &ProfileSettings) -> Option<String> {
     let lacks = |index: usize| !matches!(profile.credentials.get(index), Some(Credential::X509 { .. }));
-    if let Some(index) = profile.reserved.iter().find(|index| lacks(**index)) {
+    if let Some(index) = profile.certificates.reserved.iter().find(|index| lacks(**index)) {
         return Some(format!("credential {index}, which is reserved, has no certificate"));
     }
-    let (index, _) = profile.stapled.iter().find(|(index, response)| lacks(*index) || response.is_empty())?;
+    let (index, _) =
+        profile.certificates.stapled.iter().find(|(index, response)| lacks(*index) || response.is_empty())?;
     Some(format!("the OCSP response for credential {index} is empty or has no certificate"))
 }
 
 fn repeats_no_compression(profile: &ProfileSettings) -> Option<String> {
-    let does = profile.decompresses() && repeats(profile.decompressors.iter().map(|d| d.algorithm()));
+    let does =
+        profile.decompresses() && repeats(profile.certificates.decompressors.iter().map(|d| d.algorithm()));
     does.then(|| "a certificate compression algorithm stands twice".into())
 }
 
@@ -214,31 +216,32 @@ fn has_valid_lengths(profile: &ProfileSettings) -> Option<String> {
     if let Some(bad) = profile.alpn.iter().find(|p| p.is_empty() || p.len() > 255) {
         return Some(format!("an ALPN name has 1 to 255 bytes, one here has {}", bad.len()));
     }
-    if let Some(limit) = profile.record_size_limit
+    if let Some(limit) = profile.records.record_size_limit
         && !(record_size_limit::MIN..=MAX_RECORD_SIZE_LIMIT).contains(&limit)
     {
         return Some(format!("record_size_limit is 64 to 16385 bytes, not {limit}"));
     }
-    if let Some(length) = profile.max_fragment_length
+    if let Some(length) = profile.records.max_fragment_length
         && !max_fragment_length::LENGTHS.contains(&length)
     {
         return Some(format!("max_fragment_length is 512, 1024, 2048 or 4096 bytes, not {length}"));
     }
-    let content = profile.max_sent_record?;
+    let content = profile.records.max_sent_record?;
     let is_valid = (record_size_limit::MIN..MAX_RECORD_SIZE_LIMIT).contains(&content);
     (!is_valid).then(|| format!("the largest record to send has 64 to 16384 bytes, not {content}"))
 }
 
 /// RFC 8446 §4.2.4: each name has 1 to 2^16-1 bytes, and the whole list has at most 2^16-1 bytes.
 fn has_valid_authorities(profile: &ProfileSettings) -> Option<String> {
-    let names = profile.named_authorities.iter().map(|name| name.len());
+    let names = profile.certificates.named_authorities.iter().map(|name| name.len());
     let is_bad =
         names.clone().any(|len| len == 0) || names.map(|len| 2 + len).sum::<usize>() > u16::MAX.into();
     is_bad.then(|| "a name of an authority is empty, or they are too long".into())
 }
 
 fn renews_keys(profile: &ProfileSettings) -> Option<String> {
-    (profile.key_update_after == Some(0)).then(|| "the keys must be good for at least one record".into())
+    (profile.records.key_update_after == Some(0))
+        .then(|| "the keys must be good for at least one record".into())
 }
 
 /// The first fault in the TLS 1.2 suites of a profile. Only [`crate::ProfileBuilder::tls12_cipher_suites`]

@@ -11,7 +11,7 @@ use crate::early::{EarlyDataProtocols, EarlyDataServer, MAX_EARLY_DATA};
 use crate::error::{Error, Misuse};
 use crate::handshake::ServerParts;
 use crate::handshake::cached::server::Caching;
-use crate::handshake::setup::ServerConfig;
+use crate::handshake::setup::{OthersTickets, ServerConfig, SettingsDigests};
 use crate::resume::{SettingsDigest, Tickets};
 use crate::settings::{ClientAuth, CookieKeys, DatagramSettings, ProfileSettings, PskSource};
 
@@ -40,7 +40,7 @@ impl ServerConfig {
             let why = "a server with PSKs alone uses no credential: leave it out, or use ServerConfig::new and with_psks";
             return Err(rules::broken(&profile.settings, why.into()));
         }
-        if profile.settings.tls_cert_with_extern_psk {
+        if profile.settings.psk.tls_cert_with_extern_psk {
             let why = "a PSK beside certificates needs a credential: add one, and use ServerConfig::new and with_psks";
             return Err(rules::broken(&profile.settings, why.into()));
         }
@@ -72,8 +72,10 @@ impl ServerConfig {
         let Profile { settings: profile, tls12, ssi } = profile;
         let mut cookie_key = zeroize::Zeroizing::new([0; 32]);
         profile.provider.random.fill(&mut *cookie_key)?;
-        let settings = trust_digest(&profile, b"server", ClientAuth::None as u8);
-        let profile_settings = profile_digest(&profile);
+        let digests = SettingsDigests {
+            trust: trust_digest(&profile, b"server", ClientAuth::None as u8),
+            profile: profile_digest(&profile),
+        };
         Ok(Self {
             profile,
             parts: ServerParts { tls12, ssi, cache: None },
@@ -93,10 +95,8 @@ impl ServerConfig {
             datagram: DatagramSettings::default(),
             connection_ids: None,
             cookie_keys: CookieKeys::new(&*cookie_key)?,
-            settings,
-            profile_settings,
-            other_tickets: Vec::new(),
-            other_suites: Vec::new(),
+            digests,
+            others_tickets: OthersTickets::default(),
         })
     }
 
@@ -111,7 +111,7 @@ impl ServerConfig {
             );
         }
         self.client_auth = client_auth;
-        self.settings = trust_digest(&self.profile, b"server", client_auth as u8);
+        self.digests.trust = trust_digest(&self.profile, b"server", client_auth as u8);
         Ok(self)
     }
 
@@ -172,13 +172,13 @@ impl ServerConfig {
     /// that this one lacks.
     #[must_use]
     pub fn with_marks_of(mut self, other: &Self) -> Self {
-        for suite in other.profile.provider.cipher_suites.iter().chain(&other.other_suites) {
+        for suite in other.profile.provider.cipher_suites.iter().chain(&other.others_tickets.suites) {
             if self.suite_of_marks(suite.id).is_none() {
-                self.other_suites.push(*suite);
+                self.others_tickets.suites.push(*suite);
             }
         }
         if !self.marks().any(|known| known.is_same(&other.tickets.kind)) {
-            self.other_tickets.push(other.tickets.kind.clone());
+            self.others_tickets.kinds.push(other.tickets.kind.clone());
         }
         self
     }
@@ -271,7 +271,7 @@ impl ServerConfig {
     /// The digest to which sessions and frozen associations are bound. It covers the settings that
     /// authenticate clients.
     pub const fn session_settings(&self) -> &SettingsDigest {
-        &self.settings
+        &self.digests.trust
     }
 
     /// Its profile.

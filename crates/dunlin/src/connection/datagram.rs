@@ -15,7 +15,7 @@ use crate::record::datagram::{Claim, Datagram, Discarded, PathChecks, PoolPort};
 use crate::settings::{NoPort, PortScheme};
 use crate::time::{Instant, Now};
 use crate::transport::{Emitter, Transport};
-use crate::wire::{ExtensionType, What};
+use crate::wire::{ExtensionType, Field};
 
 /// A datagram to transmit.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -133,7 +133,7 @@ impl Connection<Datagram> {
 
     /// When [`Self::expire_keys`] drops the keys of the previous epoch; `None` without any.
     pub(crate) fn keys_expiry(&self) -> Option<Instant> {
-        self.transport.keys_expiry().filter(|_| self.error.is_none())
+        if self.error.is_none() { self.transport.keys_expiry() } else { None }
     }
 
     /// Drops the keys of the previous epoch if they are too old.
@@ -143,7 +143,7 @@ impl Connection<Datagram> {
 
     /// When the connection may rest; `None` if it rests, or if its handshake is not complete.
     pub(crate) fn rest_at(&self) -> Option<Instant> {
-        self.transport.rest_at().filter(|_| self.error.is_none())
+        if self.error.is_none() { self.transport.rest_at() } else { None }
     }
 
     /// Drops what an idle connection can make again for the next record.
@@ -392,7 +392,7 @@ impl Connection<Datagram> {
         if has_ids && self.transport.protocol().has_key_update() {
             Ok(())
         } else {
-            Err(Misuse::NotSupported(What::Extension(ExtensionType::CONNECTION_ID)).into())
+            Err(Misuse::NotSupported(Field::Extension(ExtensionType::CONNECTION_ID)).into())
         }
     }
 

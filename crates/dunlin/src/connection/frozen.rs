@@ -25,7 +25,7 @@ use crate::settings::{ConnectionIds, DatagramSettings, ProfileSettings, PskChoic
 use crate::sync::Arc;
 use crate::time::Now;
 use crate::transport::Emitter;
-use crate::wire::{CipherSuite, Reader, What, Writer};
+use crate::wire::{CipherSuite, Field, Reader, Writer};
 
 /// The number of the format. A version of this engine reads its own format only, since an association lives
 /// shortly.
@@ -67,7 +67,7 @@ impl Connection<Datagram> {
         // RFC 7627 §5.4: without extended master secret a connection exports nothing, and its secrets leave
         // it on no other way.
         let Some(exporter) = &self.progress.exporter else {
-            return Err(Misuse::NotSupported(What::FrozenAssociation).into());
+            return Err(Misuse::NotSupported(Field::FrozenAssociation).into());
         };
         let settings = self.transport.settings().ok_or(Misuse::HandshakeNotComplete)?;
         self.transport.check_settled()?;
@@ -118,7 +118,7 @@ impl Connection<Datagram> {
     pub fn thaw_server(config: &Arc<ServerConfig>, bytes: &[u8], now: Now) -> Result<Self, Error> {
         let owner = Owner {
             side: Side::Server,
-            settings: &config.settings,
+            settings: &config.digests.trust,
             profile: &config.profile,
             datagram: &config.datagram,
             issuer: config.connection_ids.clone(),
@@ -225,7 +225,7 @@ impl Owner<'_> {
         now: Now,
         role: impl FnOnce() -> Role,
     ) -> Result<Connection<Datagram>, Error> {
-        Reader::all(bytes, What::FrozenAssociation, |r| {
+        Reader::all(bytes, Field::FrozenAssociation, |r| {
             let format = r.u8()?;
             let is_server = r.u8()? == 1;
             let is_12 = r.u8()? == 1;
@@ -273,7 +273,7 @@ impl Owner<'_> {
             // The frozen bytes do not contain the client's random. A new random value matches no ClientHello.
             random.fill(&mut connection.effects.client_random)?;
             connection.progress.exporter = Some(exporter);
-            connection.progress.key_update_after = self.profile.key_update_after;
+            connection.progress.key_update_after = self.profile.records.key_update_after;
             connection.progress.negotiated = Some(Box::new(negotiated));
             Ok(connection)
         })

@@ -22,7 +22,7 @@ use crate::record::stream::Stream;
 use crate::schedule;
 use crate::time::{Instant, Now};
 use crate::transport::{Incoming, Transport};
-use crate::wire::{AlertDescription, AlertLevel, HandshakeType, KeyUpdateRequest, What};
+use crate::wire::{AlertDescription, AlertLevel, Field, HandshakeType, KeyUpdateRequest};
 
 mod datagram;
 mod early;
@@ -147,7 +147,7 @@ impl<T: Transport> Connection<T> {
     ) -> Result<Self, Error> {
         let mut connection = Self::new(Side::Client, transport, now);
         connection.effects.key_log = config.profile.key_log.clone();
-        connection.progress.key_update_after = config.profile.key_update_after;
+        connection.progress.key_update_after = config.profile.records.key_update_after;
         let config = Arc::clone(config);
         connection.step(now, |cx| client::start::start(cx, config, server))?;
         Ok(connection)
@@ -188,7 +188,7 @@ impl<T: Transport> Connection<T> {
     /// The result of the latest complete handshake. `None` until this side has verified the peer's Finished.
     /// A renegotiation changes it only when it is complete.
     pub fn negotiated(&self) -> Option<&Negotiated> {
-        self.progress.negotiated.as_deref().filter(|_| self.progress.is_connected())
+        if self.progress.is_connected() { self.progress.negotiated.as_deref() } else { None }
     }
 
     /// The handshake messages so far, in order, with their sizes.
@@ -209,7 +209,7 @@ impl<T: Transport> Connection<T> {
     /// When to call [`Connection::handle_timeout`], on the monotonic clock. `None` if no timer runs. The
     /// deadline can change with every call. A connection over a stream has no timers.
     pub fn poll_timeout(&self) -> Option<Instant> {
-        self.transport.poll_timeout().filter(|_| self.error.is_none())
+        if self.error.is_none() { self.transport.poll_timeout() } else { None }
     }
 
     /// Handles the timers whose deadline has come. Then there may be more to transmit. A call before the
@@ -268,7 +268,7 @@ impl<T: Transport> Connection<T> {
             }
             // RFC 7627 §5.4: without extended master secret TLS 1.2 exports nothing.
             None if self.progress.is_connected() => {
-                Err(Misuse::NotSupported(What::ExporterWithoutEms).into())
+                Err(Misuse::NotSupported(Field::ExporterWithoutEms).into())
             }
             _ => Err(Misuse::HandshakeNotComplete.into()),
         }
@@ -278,7 +278,7 @@ impl<T: Transport> Connection<T> {
     /// the latest handshake. `None` in TLS 1.3, where [`Self::export`] with the label of RFC 9266 replaces
     /// it.
     pub fn tls_unique(&self) -> Option<[u8; 12]> {
-        self.progress.first_finished.filter(|_| self.error.is_none())
+        if self.error.is_none() { self.progress.first_finished } else { None }
     }
 
     /// Whether this is a server that accepted early data and waits for the client's Finished.
@@ -302,7 +302,7 @@ impl<T: Transport> Connection<T> {
             return Err(Misuse::HandshakeNotComplete.into());
         }
         if !self.transport.protocol().has_key_update() {
-            return Err(Misuse::NotSupported(What::KeyUpdateInTls12).into());
+            return Err(Misuse::NotSupported(Field::KeyUpdateInTls12).into());
         }
         if self.transport.key_update_waits() {
             return Err(Misuse::KeyUpdateWaits.into());
@@ -310,7 +310,7 @@ impl<T: Transport> Connection<T> {
         let request =
             if both { KeyUpdateRequest::UPDATE_REQUESTED } else { KeyUpdateRequest::UPDATE_NOT_REQUESTED };
         let Some(Step::Traffic(mut state)) = self.state.take() else {
-            return self.fail(Internal::Bug(What::NoUpdate).into());
+            return self.fail(Internal::Bug(Field::NoUpdate).into());
         };
         let now = self.now;
         self.step(now, |cx| {
@@ -340,10 +340,10 @@ impl<T: Transport> Connection<T> {
         match (self.progress.renegotiation, self.side) {
             // A server without an answer may ask again.
             (Renegotiation::Possible, _) | (Renegotiation::Asked(_), Side::Server) => {}
-            _ => return Err(Misuse::NotSupported(What::Renegotiation).into()),
+            _ => return Err(Misuse::NotSupported(Field::Renegotiation).into()),
         }
         let Some(Step::Renegotiable(state)) = self.state.take() else {
-            return self.fail(Internal::Bug(What::NoRenegotiation).into());
+            return self.fail(Internal::Bug(Field::NoRenegotiation).into());
         };
         self.step(now, |cx| state.renegotiate(cx))
     }
@@ -487,12 +487,12 @@ impl<T: Transport> Connection<T> {
                     self.effects.note_message(false, message.bytes());
                     self.commit.heard(true);
                     if self.is_idle_request(&message) {
-                        match self.effects.count_idle(What::HelloRequests) {
+                        match self.effects.count_idle(Field::HelloRequests) {
                             Ok(()) => continue,
                             Err(e) => return self.fail(e),
                         }
                     }
-                    let state = self.state.take().ok_or(Internal::Bug(What::NoState))?;
+                    let state = self.state.take().ok_or(Internal::Bug(Field::NoState))?;
                     self.step(now, |cx| state.message(cx, message))?;
                 }
                 Ok(Some(Incoming::Alert(level, description))) => self.alert(level, description)?,
@@ -524,7 +524,7 @@ impl<T: Transport> Connection<T> {
         match self.state.take() {
             Some(Step::Refusable(state)) => self.step(now, |cx| state.refused(cx)),
             Some(Step::Renegotiable(state)) => self.step(now, |cx| state.refused(cx)),
-            _ => self.fail(Internal::Bug(What::RefusalNotAsked).into()),
+            _ => self.fail(Internal::Bug(Field::RefusalNotAsked).into()),
         }
     }
 
@@ -540,7 +540,7 @@ impl<T: Transport> Connection<T> {
     fn alert(&mut self, level: AlertLevel, description: AlertDescription) -> Result<(), Error> {
         // RFC 8446 §6: the level may be ignored, but only these two values exist.
         if ![AlertLevel::WARNING, AlertLevel::FATAL].contains(&level) {
-            return self.fail(PeerMisbehaved::IllegalParameter(What::AlertLevel).into());
+            return self.fail(PeerMisbehaved::IllegalParameter(Field::AlertLevel).into());
         }
         let has_levels = self.progress.oldest.has_warnings();
         let is_warning = has_levels && level == AlertLevel::WARNING;

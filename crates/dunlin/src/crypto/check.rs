@@ -2,16 +2,16 @@
 //! faulty provider.
 
 use super::{Aead, CryptoProvider, Hash, HashAlgorithm, KeyExchangeGroup, MAX_TAG_LEN, NONCE_LEN};
-use crate::wire::What;
+use crate::wire::Field;
 
 /// The fault that the check found in a provider.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ProviderFault {
     /// A part that every handshake needs is missing.
-    Missing(What),
+    Missing(Field),
     /// A table contains the same number twice.
-    Duplicate(What),
+    Duplicate(Field),
     /// A hash does not give the standard's answer.
     Hash(HashAlgorithm),
     /// An AEAD cannot open its own output, or accepts a forgery.
@@ -33,21 +33,21 @@ pub(super) fn check(provider: &CryptoProvider) -> Result<(), ProviderFault> {
         return Err(ProviderFault::Random);
     }
     if provider.sha256.algorithm() != HashAlgorithm::Sha256 {
-        return Err(ProviderFault::Missing(What::Sha256));
+        return Err(ProviderFault::Missing(Field::Sha256));
     }
     hash(provider.sha256)?;
     if provider.cipher_suites.is_empty() {
-        return Err(ProviderFault::Missing(What::CipherSuite));
+        return Err(ProviderFault::Missing(Field::CipherSuite));
     }
     for (i, suite) in provider.cipher_suites.iter().enumerate() {
         if provider.cipher_suites.iter().skip(i + 1).any(|s| s.id == suite.id) {
-            return Err(ProviderFault::Duplicate(What::CipherSuite));
+            return Err(ProviderFault::Duplicate(Field::CipherSuite));
         }
         works(suite.hash, suite.aead)?;
     }
     for (i, group) in provider.groups.iter().enumerate() {
         if provider.groups.iter().skip(i + 1).any(|g| g.name() == group.name()) {
-            return Err(ProviderFault::Duplicate(What::Group));
+            return Err(ProviderFault::Duplicate(Field::Group));
         }
         agrees(provider, *group)?;
     }

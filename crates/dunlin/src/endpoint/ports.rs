@@ -15,14 +15,14 @@ use crate::settings::NoPort;
 pub(super) const MAX_PORTS: usize = 16_384;
 
 /// The user of a port.
-struct Place {
+struct UsedPort {
     port: u16,
     user: Option<AssociationId>,
 }
 
 /// The pool.
 pub(super) struct Pool {
-    places: BTreeMap<Local, Place>,
+    places: BTreeMap<Local, UsedPort>,
     /// The free ports; the one that has been free for longest is first.
     free: VecDeque<PoolPort>,
     /// How many ports each host has.
@@ -55,7 +55,7 @@ impl Pool {
             if self.places.len() + added.len() >= MAX_PORTS {
                 return misuse(alloc::format!("a pool has at most {MAX_PORTS} ports"));
             }
-            added.insert(local, Place { port, user: None });
+            added.insert(local, UsedPort { port, user: None });
         }
         if added.is_empty() {
             return misuse("an empty pool of ports: name at least one port".into());

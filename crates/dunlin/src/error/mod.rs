@@ -1,4 +1,4 @@
-//! One error type with a variant for each class, and a table that maps errors to alerts.
+//! One error type with a variant for each class, and a table of their alerts, labels and texts.
 //!
 //! The class tells whose fault it is. The peer broke the protocol ([`PeerMisbehaved`], [`Malformed`]), or did
 //! not prove its identity ([`AuthenticationFailure`]). Both sides share no parameters ([`PeerIncompatible`]).
@@ -14,11 +14,10 @@ use crate::wire::{
     ProtocolVersion,
 };
 
-mod alert;
-mod text;
+mod table;
 
-pub use crate::wire::{Malformed, Unit, What};
-pub use text::Code;
+pub use crate::wire::{Field, Malformed, Unit};
+pub use table::Code;
 
 /// Why a connection failed, or why the engine rejected a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -55,14 +54,14 @@ pub enum PeerMisbehaved {
         /// The message that the peer sent.
         got: HandshakeType,
         /// The message that this side expects.
-        expected: What,
+        expected: Field,
     },
     /// The peer sent a bare DID where this side has asked for a verifiable credential.
     DidForCredential,
     /// The peer sent a verifiable credential where this side has asked for a bare DID.
     CredentialForDid,
     /// A record of a type that is not allowed at this point.
-    UnexpectedRecord(What),
+    UnexpectedRecord(Field),
     /// A record that is larger than the protocol or the negotiated limit allows.
     RecordOverflow,
     /// A record that does not decrypt.
@@ -70,7 +69,7 @@ pub enum PeerMisbehaved {
     /// A handshake or alert record without content.
     EmptyRecord,
     /// Too many records or messages that have no effect.
-    Flood(What),
+    Flood(Field),
     /// A message that spans a change of keys (RFC 8446 §5.1).
     NotAlignedAtKeyChange,
     /// The peer began another message although it must wait for the answer of this side.
@@ -86,7 +85,7 @@ pub enum PeerMisbehaved {
     /// pre_shared_key is not the last extension (RFC 8446 §4.2.11).
     PskNotLast,
     /// A field has a value that the protocol forbids.
-    IllegalParameter(What),
+    IllegalParameter(Field),
     /// The server chose a lower version although both sides support a higher one (RFC 8446 §4.1.3).
     Downgrade,
     /// A HelloRetryRequest that asks for no change (RFC 8446 §4.1.4).
@@ -94,7 +93,7 @@ pub enum PeerMisbehaved {
     /// A second HelloRetryRequest.
     SecondRetry,
     /// The peer chose a parameter that this side did not offer.
-    NotOffered(What),
+    NotOffered(Field),
     /// A Finished with the wrong value.
     BadFinished,
     /// A PSK binder with the wrong value.
@@ -117,7 +116,7 @@ pub enum PeerMisbehaved {
     /// More early data than the ticket allows.
     TooMuchEarlyData,
     /// The server accepted early data, but this parameter differs from the session's.
-    EarlyDataMismatch(What),
+    EarlyDataMismatch(Field),
 }
 
 /// A parameter for which the two sides have no common value.
@@ -152,7 +151,7 @@ pub enum PeerIncompatible {
     /// No common application protocol.
     ApplicationProtocol,
     /// No credential of this side suits the peer. Contains the reason for the last one.
-    NoCredential(What),
+    NoCredential(Field),
     /// The client offers no PSK that the server knows, and there is no other way to authenticate.
     NoPsk,
     /// The TLS 1.2 client found no PSK for the server's hint, or only one that is not for this version.
@@ -317,7 +316,7 @@ pub enum Misuse {
     /// The provider failed its consistency check.
     Provider(ProviderFault),
     /// This kind of connection does not support the call.
-    NotSupported(What),
+    NotSupported(Field),
     /// The peer has not acknowledged a message, a message of the peer is incomplete, or output waits. A
     /// connection that was thawed after [`crate::DtlsConnection::freeze`] could not send it again.
     FlightWaits,
@@ -343,7 +342,7 @@ pub enum Internal {
     /// The sequence numbers or keys of one direction are exhausted, and this side cannot renew them.
     KeyExhausted,
     /// A bug in the engine, which reports it instead of panicking.
-    Bug(What),
+    Bug(Field),
 }
 
 macro_rules! from {

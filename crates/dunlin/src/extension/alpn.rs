@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 
 use super::{Context, Extension};
 use crate::error::{Error, Malformed};
-use crate::wire::{ExtensionType, Reader, What, Writer};
+use crate::wire::{ExtensionType, Field, Reader, Writer};
 
 /// The client's protocols, in order of preference.
 pub(crate) struct Protocols(pub(crate) Vec<Vec<u8>>);
@@ -13,7 +13,7 @@ pub(crate) struct Protocols(pub(crate) Vec<Vec<u8>>);
 pub(crate) struct Selected(pub(crate) Vec<u8>);
 
 fn read(r: &mut Reader<'_>) -> Result<Vec<Vec<u8>>, Error> {
-    Reader::items(r.vec16(2)?, What::Alpn, |r| Ok(r.vec8(1)?.to_vec()))
+    Reader::items(r.vec16(2)?, Field::Alpn, |r| Ok(r.vec8(1)?.to_vec()))
 }
 
 impl Extension for Protocols {
@@ -38,7 +38,7 @@ impl Extension for Selected {
         // RFC 7301 §3.1: the answer "MUST contain exactly one ProtocolName".
         match (list.pop(), list.is_empty()) {
             (Some(protocol), true) => Ok(Self(protocol)),
-            _ => Err(Malformed::Length(What::Alpn).into()),
+            _ => Err(Malformed::Length(Field::Alpn).into()),
         }
     }
 

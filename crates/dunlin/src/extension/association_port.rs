@@ -4,7 +4,7 @@
 
 use super::{Context, Extension};
 use crate::error::{Error, Malformed};
-use crate::wire::{ExtensionType, Reader, What, Writer};
+use crate::wire::{ExtensionType, Field, Reader, Writer};
 
 /// A way to another port. An offer has the bits of several ways, an answer the bit of one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,7 +66,7 @@ impl Extension for Answer {
         match (r.u8()?, r.u16()?) {
             (1, 0) => Ok(Self { mode: PortMode::Ipc, port: 0 }),
             (2, port @ 1..) => Ok(Self { mode: PortMode::Tcs, port }),
-            _ => Err(Malformed::Value(What::Extension(ExtensionType::ASSOCIATION_PORT)).into()),
+            _ => Err(Malformed::Value(Field::Extension(ExtensionType::ASSOCIATION_PORT)).into()),
         }
     }
 
@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     fn read<T: Extension>(bytes: &[u8]) -> Result<T, Error> {
-        Reader::all(bytes, What::Extension(ExtensionType::ASSOCIATION_PORT), |r| T::read(r))
+        Reader::all(bytes, Field::Extension(ExtensionType::ASSOCIATION_PORT), |r| T::read(r))
     }
 
     fn written(value: &impl Extension) -> alloc::vec::Vec<u8> {

@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 
 use super::{Context, Extension};
 use crate::error::{Error, PeerMisbehaved};
-use crate::wire::{ExtensionType, Reader, What, Writer};
+use crate::wire::{ExtensionType, Field, Reader, Writer};
 
 /// `cert(1)`: the server's Certificate.
 pub(crate) const CERT: u8 = 1;
@@ -33,7 +33,7 @@ impl Extension for Offer {
 
     fn read(r: &mut Reader<'_>) -> Result<Self, Error> {
         let list = r.vec16(1)?;
-        let objects = Reader::items(list, What::Extension(ExtensionType::CACHED_INFO), |r| {
+        let objects = Reader::items(list, Field::Extension(ExtensionType::CACHED_INFO), |r| {
             Ok::<_, Error>((r.u8()?, r.vec8(1)?.to_vec()))
         })?;
         r.limit(objects.len(), MAX_OBJECTS)?;
@@ -63,7 +63,7 @@ impl Extension for Confirmed {
         let types = r.vec16(1)?.to_vec();
         let is_twice = |(i, typ): (usize, &u8)| types.iter().take(i).any(|t| t == typ);
         if types.iter().enumerate().any(is_twice) {
-            Err(PeerMisbehaved::IllegalParameter(What::CachedInfoTwice).into())
+            Err(PeerMisbehaved::IllegalParameter(Field::CachedInfoTwice).into())
         } else {
             Ok(Self(types))
         }
@@ -82,7 +82,7 @@ mod tests {
     use crate::error::Malformed;
 
     fn read<T: Extension>(body: &[u8]) -> Result<T, Error> {
-        Reader::all(body, What::Extension(ExtensionType::CACHED_INFO), |r| T::read(r))
+        Reader::all(body, Field::Extension(ExtensionType::CACHED_INFO), |r| T::read(r))
     }
 
     fn written(extension: &impl Extension) -> Vec<u8> {

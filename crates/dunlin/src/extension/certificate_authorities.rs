@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 
 use super::{Context, Extension};
 use crate::error::Error;
-use crate::wire::{ExtensionType, Reader, What, Writer};
+use crate::wire::{ExtensionType, Field, Reader, Writer};
 
 pub(crate) struct CertificateAuthorities(pub(crate) Vec<Vec<u8>>);
 
@@ -14,7 +14,7 @@ impl Extension for CertificateAuthorities {
     const IN: &'static [Context] = &[Context::ClientHello, Context::CertificateRequest];
 
     fn read(r: &mut Reader<'_>) -> Result<Self, Error> {
-        Reader::items(r.vec16(3)?, What::Extension(ExtensionType::CERTIFICATE_AUTHORITIES), |r| {
+        Reader::items(r.vec16(3)?, Field::Extension(ExtensionType::CERTIFICATE_AUTHORITIES), |r| {
             Ok(r.vec16(1)?.to_vec())
         })
         .map(Self)

@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 
 use super::{Context, Extension};
 use crate::error::{Error, PeerMisbehaved};
-use crate::wire::{CertificateType, ExtensionType, Reader, What, Writer};
+use crate::wire::{CertificateType, ExtensionType, Field, Reader, Writer};
 
 macro_rules! certificate_type {
     ($typ:ident: $(#[$odoc:meta])* $offer:ident, $(#[$sdoc:meta])* $selected:ident) => {
@@ -23,7 +23,7 @@ macro_rules! certificate_type {
                 let types = r.vec8(1)?;
                 // RFC 7250 §4.1: a client that has nothing but X.509 to offer "MUST omit" the extension.
                 if types == [CertificateType::X509.0] {
-                    return Err(PeerMisbehaved::IllegalParameter(What::CertificateTypeX509).into());
+                    return Err(PeerMisbehaved::IllegalParameter(Field::CertificateTypeX509).into());
                 }
                 Ok(Self(types.iter().copied().map(CertificateType).collect()))
             }

@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 
 use super::{Context, Extension};
 use crate::error::{Error, Malformed};
-use crate::wire::{CertificateCompressionAlgorithm, ExtensionType, Reader, What, Writer};
+use crate::wire::{CertificateCompressionAlgorithm, ExtensionType, Field, Reader, Writer};
 
 pub(crate) struct CompressCertificate(pub(crate) Vec<CertificateCompressionAlgorithm>);
 
@@ -15,9 +15,9 @@ impl Extension for CompressCertificate {
     fn read(r: &mut Reader<'_>) -> Result<Self, Error> {
         let algorithms = r.vec8(2)?;
         if algorithms.len() % 2 != 0 {
-            return Err(Malformed::Length(What::Extension(ExtensionType::COMPRESS_CERTIFICATE)).into());
+            return Err(Malformed::Length(Field::Extension(ExtensionType::COMPRESS_CERTIFICATE)).into());
         }
-        Reader::items(algorithms, What::Extension(ExtensionType::COMPRESS_CERTIFICATE), |r| {
+        Reader::items(algorithms, Field::Extension(ExtensionType::COMPRESS_CERTIFICATE), |r| {
             Ok(CertificateCompressionAlgorithm(r.u16()?))
         })
         .map(Self)

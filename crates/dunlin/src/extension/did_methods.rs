@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 
 use super::{Context, Extension};
 use crate::error::Error;
-use crate::wire::{DidMethod, ExtensionType, Reader, What, Writer};
+use crate::wire::{DidMethod, ExtensionType, Field, Reader, Writer};
 
 pub(crate) struct DidMethods(pub(crate) Vec<DidMethod>);
 
@@ -14,7 +14,7 @@ impl Extension for DidMethods {
     const IN: &'static [Context] = &[Context::ClientHello, Context::CertificateRequest];
 
     fn read(r: &mut Reader<'_>) -> Result<Self, Error> {
-        Reader::items(r.vec16(2)?, What::Extension(ExtensionType::DID_METHODS), |r| Ok(DidMethod(r.u16()?)))
+        Reader::items(r.vec16(2)?, Field::Extension(ExtensionType::DID_METHODS), |r| Ok(DidMethod(r.u16()?)))
             .map(Self)
     }
 

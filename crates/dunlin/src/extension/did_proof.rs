@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 
 use super::{Context, Extension};
 use crate::error::Error;
-use crate::wire::{ExtensionType, Reader, What, Writer};
+use crate::wire::{ExtensionType, Field, Reader, Writer};
 
 /// The longest proof, in bytes: document, checkpoint, and their proofs.
 pub(crate) const MAX_DID_PROOF: usize = 16 * 1024;
@@ -13,7 +13,7 @@ pub(crate) const MAX_DID_PROOF: usize = 16 * 1024;
 /// The most registries in an offer.
 pub(crate) const MAX_REGISTRIES: usize = 64;
 
-const WHAT: What = What::Extension(ExtensionType::DID_PROOF);
+const WHAT: Field = Field::Extension(ExtensionType::DID_PROOF);
 
 /// A registry whose proofs a side accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

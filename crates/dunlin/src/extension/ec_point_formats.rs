@@ -2,7 +2,7 @@
 
 use super::{Context, Extension};
 use crate::error::{Error, PeerMisbehaved};
-use crate::wire::{ExtensionType, Reader, What, Writer};
+use crate::wire::{ExtensionType, Field, Reader, Writer};
 
 const UNCOMPRESSED: u8 = 0;
 
@@ -17,7 +17,7 @@ impl Extension for EcPointFormats {
         if r.vec8(1)?.contains(&UNCOMPRESSED) {
             Ok(Self)
         } else {
-            Err(PeerMisbehaved::IllegalParameter(What::Extension(ExtensionType::EC_POINT_FORMATS)).into())
+            Err(PeerMisbehaved::IllegalParameter(Field::Extension(ExtensionType::EC_POINT_FORMATS)).into())
         }
     }
 

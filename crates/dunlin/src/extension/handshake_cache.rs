@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 
 use super::{Context, Extension};
 use crate::error::{Error, Malformed, PeerMisbehaved};
-use crate::wire::{ExtensionType, Reader, What, Writer};
+use crate::wire::{ExtensionType, Field, Reader, Writer};
 
 /// The length of a ticket, and of a shortened fingerprint, in bytes.
 pub(crate) const NAME_LEN: usize = 8;
@@ -30,7 +30,7 @@ const CERTIFICATE_REQUEST: u8 = 2;
 fn check_flags(flags: u8) -> Result<(), Error> {
     match flags & !(CERTIFICATE | CERTIFICATE_REQUEST) {
         0 => Ok(()),
-        _ => Err(Malformed::Value(What::Extension(ExtensionType::HANDSHAKE_CACHE)).into()),
+        _ => Err(Malformed::Value(Field::Extension(ExtensionType::HANDSHAKE_CACHE)).into()),
     }
 }
 
@@ -80,7 +80,7 @@ impl Extension for Offer {
             }
             let ticket = r.array()?;
             if offer.tickets.contains(&ticket) {
-                return Err(PeerMisbehaved::IllegalParameter(What::CacheTicketTwice).into());
+                return Err(PeerMisbehaved::IllegalParameter(Field::CacheTicketTwice).into());
             }
             offer.tickets.push(ticket);
         }
@@ -143,7 +143,7 @@ mod tests {
     use super::*;
 
     fn read<T: Extension>(body: &[u8]) -> Result<T, Error> {
-        Reader::all(body, What::Extension(ExtensionType::HANDSHAKE_CACHE), |r| T::read(r))
+        Reader::all(body, Field::Extension(ExtensionType::HANDSHAKE_CACHE), |r| T::read(r))
     }
 
     fn written(extension: &impl Extension) -> Vec<u8> {
@@ -198,7 +198,7 @@ mod tests {
     #[test]
     fn rejects_malformed_forms() {
         for flags in 4..=255 {
-            let malformed = Err(Malformed::Value(What::Extension(ExtensionType::HANDSHAKE_CACHE)).into());
+            let malformed = Err(Malformed::Value(Field::Extension(ExtensionType::HANDSHAKE_CACHE)).into());
             assert_eq!(read::<Offer>(&[&[flags][..], &[0; 16]].concat()), malformed);
             assert_eq!(read::<Answer>(&[flags, 0]).map(drop), malformed.map(drop));
         }

@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 
 use super::{Context, Extension};
 use crate::error::{Error, PeerMisbehaved};
-use crate::wire::{ExtensionType, NamedGroup, Reader, What, Writer};
+use crate::wire::{ExtensionType, Field, NamedGroup, Reader, Writer};
 
 /// The most shares in one offer. Real clients send one to four. It limits the work, because the server
 /// compares each share with every other. OpenSSL and BoringSSL compare shares with their own groups only, and
@@ -44,12 +44,12 @@ impl Extension for Offer {
 
     fn read(r: &mut Reader<'_>) -> Result<Self, Error> {
         let entries =
-            Reader::items(r.vec16(0)?, What::Extension(ExtensionType::KEY_SHARE), |r| Entry::read(r))?;
+            Reader::items(r.vec16(0)?, Field::Extension(ExtensionType::KEY_SHARE), |r| Entry::read(r))?;
         r.limit(entries.len(), MAX_SHARES)?;
         // RFC 8446 §4.2.8: "Clients MUST NOT offer multiple KeyShareEntry values for the same group".
         for (i, entry) in entries.iter().enumerate() {
             if entries.iter().skip(i + 1).any(|e| e.group == entry.group) {
-                return Err(PeerMisbehaved::IllegalParameter(What::GroupTwice).into());
+                return Err(PeerMisbehaved::IllegalParameter(Field::GroupTwice).into());
             }
         }
         Ok(Self(entries))

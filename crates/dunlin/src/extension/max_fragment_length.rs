@@ -3,7 +3,7 @@
 
 use super::{Context, Extension};
 use crate::error::{Error, PeerMisbehaved};
-use crate::wire::{ExtensionType, Reader, What, Writer};
+use crate::wire::{ExtensionType, Field, Reader, Writer};
 
 /// The defined lengths, in bytes. The code of a length is its index plus 1.
 pub(crate) const LENGTHS: [u16; 4] = [512, 1024, 2048, 4096];
@@ -22,7 +22,7 @@ impl Extension for MaxFragmentLength {
         // RFC 6066 §4: any other value is illegal_parameter.
         let length = code.checked_sub(1).and_then(|i| LENGTHS.get(i));
         length.map(|l| Self(*l)).ok_or(
-            PeerMisbehaved::IllegalParameter(What::Extension(ExtensionType::MAX_FRAGMENT_LENGTH)).into(),
+            PeerMisbehaved::IllegalParameter(Field::Extension(ExtensionType::MAX_FRAGMENT_LENGTH)).into(),
         )
     }
 

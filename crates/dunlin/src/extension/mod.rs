@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use core::ops::Range;
 
 use crate::error::{Error, PeerMisbehaved};
-use crate::wire::{ExtensionType, Reader, What, Writer};
+use crate::wire::{ExtensionType, Field, Reader, Writer};
 
 pub(crate) mod alpn;
 #[cfg(feature = "association-ports")]
@@ -81,7 +81,7 @@ impl ExtensionTable {
     /// Reads the content of `Extension extensions<0..2^16-1>`, without its length.
     pub(crate) fn read(extensions: &[u8], rules: &Rules) -> Result<Self, Error> {
         let mut list: Vec<(ExtensionType, Range<usize>)> = Vec::new();
-        let mut r = Reader::new(extensions, What::ExtensionList);
+        let mut r = Reader::new(extensions, Field::ExtensionList);
         while !r.is_empty() {
             let typ = ExtensionType(r.u16()?);
             let body = r.vec16(0)?;
@@ -127,7 +127,7 @@ impl<'a> Extensions<'a> {
 
     /// Whether `bytes`, which are not checked yet, contain an extension of this type.
     pub(crate) fn contains(bytes: &[u8], typ: ExtensionType) -> bool {
-        let mut r = Reader::new(bytes, What::ExtensionList);
+        let mut r = Reader::new(bytes, Field::ExtensionList);
         while let (Ok(t), Ok(_)) = (r.u16(), r.vec16(0)) {
             if t == typ.0 {
                 return true;
@@ -140,7 +140,7 @@ impl<'a> Extensions<'a> {
     pub(crate) fn get<T: Extension>(&self) -> Result<Option<T>, Error> {
         const { assert!(registry::has_row(T::TYPE), "no row in the registry") };
         match self.table.iter().find(|(t, _)| *t == T::TYPE) {
-            Some((_, at)) => Reader::all(self.body(at), What::Extension(T::TYPE), |r| T::read(r)).map(Some),
+            Some((_, at)) => Reader::all(self.body(at), Field::Extension(T::TYPE), |r| T::read(r)).map(Some),
             None => Ok(None),
         }
     }

@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 
 use super::{Context, Extension};
 use crate::error::{Error, Malformed};
-use crate::wire::{ExtensionType, Reader, What, Writer};
+use crate::wire::{ExtensionType, Field, Reader, Writer};
 
 /// The most identities in one offer, more than real clients send. It limits the work for one ClientHello.
 /// OpenSSL and BoringSSL set no limit.
@@ -37,20 +37,20 @@ impl Extension for Offer {
     const IN: &'static [Context] = &[Context::ClientHello];
 
     fn read(r: &mut Reader<'_>) -> Result<Self, Error> {
-        let identities = Reader::items(r.vec16(7)?, What::Extension(ExtensionType::PRE_SHARED_KEY), |r| {
+        let identities = Reader::items(r.vec16(7)?, Field::Extension(ExtensionType::PRE_SHARED_KEY), |r| {
             Ok::<_, Error>(Identity { identity: r.vec16(1)?.to_vec(), obfuscated_ticket_age: r.u32()? })
         })?;
-        let binders = Reader::items(r.vec16(33)?, What::Extension(ExtensionType::PRE_SHARED_KEY), |r| {
+        let binders = Reader::items(r.vec16(33)?, Field::Extension(ExtensionType::PRE_SHARED_KEY), |r| {
             r.vec8(32).map(<[u8]>::to_vec)
         })?;
         // RFC 8446 §4.2.11: one binder for each identity, in the same order.
         if identities.len() != binders.len() {
             return Err(Error::PeerMisbehaved(crate::error::PeerMisbehaved::IllegalParameter(
-                What::BinderCount,
+                Field::BinderCount,
             )));
         }
         if identities.is_empty() {
-            return Err(Malformed::Length(What::Extension(ExtensionType::PRE_SHARED_KEY)).into());
+            return Err(Malformed::Length(Field::Extension(ExtensionType::PRE_SHARED_KEY)).into());
         }
         r.limit(identities.len(), MAX_IDENTITIES)?;
         Ok(Self { identities, binders })

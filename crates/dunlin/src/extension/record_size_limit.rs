@@ -3,7 +3,7 @@
 
 use super::{Context, Extension};
 use crate::error::{Error, PeerMisbehaved};
-use crate::wire::{ExtensionType, ProtocolVersion, Reader, What, Writer};
+use crate::wire::{ExtensionType, Field, ProtocolVersion, Reader, Writer};
 
 /// The smallest legal value (RFC 8449 §4).
 pub(crate) const MIN: u16 = 64;
@@ -34,7 +34,7 @@ impl Extension for RecordSizeLimit {
         let limit = r.u16()?;
         if limit < MIN {
             return Err(
-                PeerMisbehaved::IllegalParameter(What::Extension(ExtensionType::RECORD_SIZE_LIMIT)).into()
+                PeerMisbehaved::IllegalParameter(Field::Extension(ExtensionType::RECORD_SIZE_LIMIT)).into()
             );
         }
         Ok(Self(limit))

@@ -16,11 +16,11 @@ use super::{
     tls_cert_with_extern_psk,
 };
 use crate::error::{Error, PeerMisbehaved};
-use crate::wire::{ExtensionType, Reader, What};
+use crate::wire::{ExtensionType, Field, Reader};
 #[cfg(feature = "fuzzing")]
 use alloc::vec::Vec;
 
-type Check = fn(&[u8], What) -> Result<(), Error>;
+type Check = fn(&[u8], Field) -> Result<(), Error>;
 
 struct Row {
     typ: ExtensionType,
@@ -43,7 +43,7 @@ const fn form<T: Extension>() -> Form {
         #[cfg(feature = "fuzzing")]
         rewrite: |body| {
             let mut w = crate::wire::Writer::new();
-            Reader::all(body, What::Extension(T::TYPE), |r| T::read(r))?.write(&mut w);
+            Reader::all(body, Field::Extension(T::TYPE), |r| T::read(r))?.write(&mut w);
             Ok(w.finish()?)
         },
     }
@@ -231,7 +231,7 @@ pub(crate) const fn rules(context: Context) -> Rules {
 pub(super) fn check(typ: ExtensionType, rules: &Rules, body: &[u8]) -> Result<(), Error> {
     match TYPES.iter().zip(&rules.0).find(|(t, _)| **t == typ) {
         None => Ok(()),
-        Some((_, Some(check))) => check(body, What::Extension(typ)),
+        Some((_, Some(check))) => check(body, Field::Extension(typ)),
         // RFC 8446 §4.2: a recognised extension that is not specified for the message is illegal_parameter.
         Some((_, None)) => Err(PeerMisbehaved::MisplacedExtension(typ).into()),
     }
@@ -460,7 +460,7 @@ mod tests {
             Extensions::parse(&many, &rules(C::ClientHello)).map(drop)
         };
         assert_eq!(count(256), Ok(()));
-        let above = Malformed::AboveLimit { what: What::ExtensionList, max: 256, unit: Unit::Entries };
+        let above = Malformed::AboveLimit { what: Field::ExtensionList, max: 256, unit: Unit::Entries };
         assert_eq!(count(257), Err(above.into()));
     }
 }

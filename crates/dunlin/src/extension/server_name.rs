@@ -4,7 +4,7 @@ use alloc::string::{String, ToString};
 
 use super::{Context, Extension};
 use crate::error::{Error, Malformed};
-use crate::wire::{ExtensionType, Reader, What, Writer};
+use crate::wire::{ExtensionType, Field, Reader, Writer};
 
 const HOST_NAME: u8 = 0;
 
@@ -16,16 +16,16 @@ impl Extension for HostName {
     const IN: &'static [Context] = &[Context::ClientHello];
 
     fn read(r: &mut Reader<'_>) -> Result<Self, Error> {
-        Reader::all(r.vec16(1)?, What::Extension(ExtensionType::SERVER_NAME), |list| {
+        Reader::all(r.vec16(1)?, Field::Extension(ExtensionType::SERVER_NAME), |list| {
             // RFC 6066 §3: one name for each type, and host_name is the only type ever defined.
             if list.u8()? != HOST_NAME {
-                return Err(Malformed::Value(What::Extension(ExtensionType::SERVER_NAME)).into());
+                return Err(Malformed::Value(Field::Extension(ExtensionType::SERVER_NAME)).into());
             }
             let name = core::str::from_utf8(list.vec16(1)?)
-                .map_err(|_| Malformed::Value(What::Extension(ExtensionType::SERVER_NAME)))?;
+                .map_err(|_| Malformed::Value(Field::Extension(ExtensionType::SERVER_NAME)))?;
             let plain = name.bytes().all(|b| b.is_ascii_graphic());
             if !plain || name.len() > 255 {
-                return Err(Malformed::Value(What::Extension(ExtensionType::SERVER_NAME)).into());
+                return Err(Malformed::Value(Field::Extension(ExtensionType::SERVER_NAME)).into());
             }
             Ok(Self(name.to_string()))
         })

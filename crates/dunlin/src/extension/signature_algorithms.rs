@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 
 use super::{Context, Extension};
 use crate::error::Error;
-use crate::wire::{ExtensionType, Reader, SignatureScheme, What, Writer};
+use crate::wire::{ExtensionType, Field, Reader, SignatureScheme, Writer};
 
 /// The schemes that the sender verifies in CertificateVerify, and in chains unless it sends
 /// [`SignatureAlgorithmsCert`].
@@ -20,7 +20,7 @@ const MAX_SCHEMES: usize = 256;
 
 /// Reads the schemes of either extension, or of a TLS 1.2 CertificateRequest (RFC 5246 §7.4.4).
 pub(crate) fn read(r: &mut Reader<'_>) -> Result<Vec<SignatureScheme>, Error> {
-    let schemes = Reader::items(r.vec16(2)?, What::Extension(ExtensionType::SIGNATURE_ALGORITHMS), |r| {
+    let schemes = Reader::items(r.vec16(2)?, Field::Extension(ExtensionType::SIGNATURE_ALGORITHMS), |r| {
         r.u16().map(SignatureScheme)
     })?;
     r.limit(schemes.len(), MAX_SCHEMES)?;
@@ -68,7 +68,8 @@ mod tests {
             write(&alloc::vec![SignatureScheme::ED25519; len], &mut w);
             let body = w.finish().unwrap();
             assert_eq!(
-                Reader::all(&body, What::Extension(ExtensionType::SIGNATURE_ALGORITHMS), |r| read(r)).is_ok(),
+                Reader::all(&body, Field::Extension(ExtensionType::SIGNATURE_ALGORITHMS), |r| read(r))
+                    .is_ok(),
                 is_read
             );
         }

@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 
 use super::{Context, Extension};
 use crate::error::{Error, PeerMisbehaved};
-use crate::wire::{CertificateType, DidMethod, ExtensionType, Reader, What, Writer};
+use crate::wire::{CertificateType, DidMethod, ExtensionType, Field, Reader, Writer};
 
 /// The values of the first byte.
 const X509: u8 = 0;
@@ -29,7 +29,7 @@ impl SsiParameters {
             X509 => CertificateType::X509,
             DID => CertificateType::DECENTRALISED_IDENTIFIER,
             VC => CertificateType::VERIFIABLE_CREDENTIAL,
-            _ => return Err(PeerMisbehaved::IllegalParameter(What::Extension(typ)).into()),
+            _ => return Err(PeerMisbehaved::IllegalParameter(Field::Extension(typ)).into()),
         };
         let did_methods: Vec<_> = r.vec8(0)?.iter().copied().map(DidMethod::from_byte).collect();
         // A sender that asks for a certificate resolves nothing.
@@ -82,7 +82,7 @@ mod tests {
     use crate::error::Malformed;
 
     fn read(body: &[u8]) -> Result<(CertificateType, Vec<DidMethod>), Error> {
-        let what = What::Extension(ExtensionType::SSI_PARAMETERS);
+        let what = Field::Extension(ExtensionType::SSI_PARAMETERS);
         let read = Reader::all(body, what, SsiParameters::read)?;
         let mut w = Writer::new();
         read.write(&mut w);
@@ -102,7 +102,7 @@ mod tests {
 
     #[test]
     fn refuses_unknown_modes_and_methods_of_a_sender_that_resolves_none() {
-        let what = What::Extension(ExtensionType::SSI_PARAMETERS);
+        let what = Field::Extension(ExtensionType::SSI_PARAMETERS);
         assert_eq!(read(&[3, 1, 1]), Err(PeerMisbehaved::IllegalParameter(what).into()));
         assert_eq!(read(&[0, 1, 1]), Err(Malformed::Value(what).into()));
         assert_eq!(read(&[2, 2, 1]), Err(Malformed::Truncated(what).into()));

@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 
 use super::{Context, Extension};
 use crate::error::{Error, Malformed};
-use crate::wire::{ExtensionType, Reader, What, Writer};
+use crate::wire::{ExtensionType, Field, Reader, Writer};
 
 /// `CertificateStatusType` of OCSP, the only defined one.
 const OCSP: u8 = 1;
@@ -61,7 +61,7 @@ impl Extension for CertificateStatus {
     fn read(r: &mut Reader<'_>) -> Result<Self, Error> {
         match r.u8()? {
             OCSP => Ok(Self(r.vec24(1)?.to_vec())),
-            _ => Err(Malformed::Value(What::Extension(ExtensionType::STATUS_REQUEST)).into()),
+            _ => Err(Malformed::Value(Field::Extension(ExtensionType::STATUS_REQUEST)).into()),
         }
     }
 

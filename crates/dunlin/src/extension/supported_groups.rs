@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 
 use super::{Context, Extension};
 use crate::error::Error;
-use crate::wire::{ExtensionType, NamedGroup, Reader, What, Writer};
+use crate::wire::{ExtensionType, Field, NamedGroup, Reader, Writer};
 
 pub(crate) struct SupportedGroups(pub(crate) Vec<NamedGroup>);
 
@@ -13,7 +13,7 @@ impl Extension for SupportedGroups {
     const IN: &'static [Context] = &[Context::ClientHello, Context::EncryptedExtensions];
 
     fn read(r: &mut Reader<'_>) -> Result<Self, Error> {
-        let groups = Reader::items(r.vec16(2)?, What::Extension(ExtensionType::SUPPORTED_GROUPS), |r| {
+        let groups = Reader::items(r.vec16(2)?, Field::Extension(ExtensionType::SUPPORTED_GROUPS), |r| {
             r.u16().map(NamedGroup)
         })?;
         Ok(Self(groups))

@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 
 use super::{Context, Extension};
 use crate::error::{Error, Malformed};
-use crate::wire::{ExtensionType, ProtocolVersion, Reader, What, Writer};
+use crate::wire::{ExtensionType, Field, ProtocolVersion, Reader, Writer};
 
 /// The client's versions, in order of preference.
 pub(crate) struct Offer(pub(crate) Vec<ProtocolVersion>);
@@ -19,9 +19,9 @@ impl Extension for Offer {
     fn read(r: &mut Reader<'_>) -> Result<Self, Error> {
         let versions = r.vec8(2)?;
         if versions.len() % 2 != 0 {
-            return Err(Malformed::Length(What::Extension(ExtensionType::SUPPORTED_VERSIONS)).into());
+            return Err(Malformed::Length(Field::Extension(ExtensionType::SUPPORTED_VERSIONS)).into());
         }
-        Reader::items(versions, What::Extension(ExtensionType::SUPPORTED_VERSIONS), |r| {
+        Reader::items(versions, Field::Extension(ExtensionType::SUPPORTED_VERSIONS), |r| {
             Ok(ProtocolVersion(r.u16()?))
         })
         .map(Self)

@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 
 use crate::error::Error;
-use crate::wire::{Reader, What, Writer};
+use crate::wire::{Field, Reader, Writer};
 
 /// The number of a record within its connection and direction. Numbers increase in the order of sending.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -19,9 +19,9 @@ pub(crate) const NUMBER_LEN: usize = 16;
 pub(crate) const EMPTY_LEN: usize = 2;
 
 pub(crate) fn read(content: &[u8]) -> Result<Vec<RecordNumber>, Error> {
-    Reader::all(content, What::Ack, |r| {
+    Reader::all(content, Field::Ack, |r| {
         let numbers = r.vec16(0)?;
-        Reader::items(numbers, What::Ack, |r| Ok(RecordNumber { epoch: r.u64()?, sequence: r.u64()? }))
+        Reader::items(numbers, Field::Ack, |r| Ok(RecordNumber { epoch: r.u64()?, sequence: r.u64()? }))
     })
 }
 

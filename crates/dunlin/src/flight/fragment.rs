@@ -7,7 +7,7 @@ use core::ops::Range;
 use super::outgoing::Piece;
 use crate::error::{Error, Internal};
 use crate::message;
-use crate::wire::{ContentType, What};
+use crate::wire::{ContentType, Field};
 
 /// The length of a fragment's header, in bytes: type, length, message number, fragment offset and fragment
 /// length (RFC 9147 §5.2).
@@ -106,7 +106,7 @@ impl Packer {
         range: &Range<usize>,
     ) -> Result<(), Error> {
         let (header, body) =
-            message.split_at_checked(message::HEADER_LEN).ok_or(Internal::Bug(What::NoHeader))?;
+            message.split_at_checked(message::HEADER_LEN).ok_or(Internal::Bug(Field::NoHeader))?;
         let mut offset = range.start;
         loop {
             let rest = body.get(offset..range.end).unwrap_or_default();
@@ -163,7 +163,7 @@ impl Packer {
         let room = records.limit.min(self.mtu.saturating_sub(self.used));
         // The smallest MTU and the smallest record size limit both guarantee this room.
         if room < least {
-            return Err(Internal::Bug(What::NoRoom).into());
+            return Err(Internal::Bug(Field::NoRoom).into());
         }
         if let Some(datagram) = self.datagrams.last_mut() {
             datagram.push(Planned { epoch: records.epoch, typ, content: Vec::new(), pieces: Vec::new() });

@@ -9,7 +9,7 @@ use core::ops::Range;
 use crate::error::{Error, Malformed, PeerMisbehaved};
 use crate::message::hello_verify_request::MAX_VERIFY_REQUESTS;
 use crate::message::{self, Message, Reading};
-use crate::wire::{HandshakeType, Reader, What};
+use crate::wire::{Field, HandshakeType, Reader};
 
 /// The most messages from the next expected one on, more than any flight has.
 const MAX_MESSAGES: usize = 16;
@@ -31,7 +31,7 @@ const PIECE_LEN: usize = size_of::<Range<usize>>();
 /// The memory for the place of one number, in bytes.
 const PLACE_LEN: usize = size_of::<Vec<Partial>>();
 
-const WHAT: What = What::DtlsHandshake;
+const WHAT: Field = Field::DtlsHandshake;
 
 /// Messages that have arrived in part.
 #[derive(Clone, Default)]

@@ -13,7 +13,7 @@ use super::question::Question;
 use crate::error::{Error, PeerMisbehaved};
 use crate::keylog::KeyLog;
 use crate::message;
-use crate::wire::{AlertDescription, CertificateType, HandshakeType, What};
+use crate::wire::{AlertDescription, CertificateType, Field, HandshakeType};
 
 /// The most KeyUpdates, tickets or renegotiations in a row, without data between them, before they count as
 /// an attack.
@@ -107,7 +107,7 @@ impl Effects {
     }
 
     /// Counts a message that costs this side more work than the peer. Application data resets the count.
-    pub(crate) fn count_idle(&mut self, what: What) -> Result<(), Error> {
+    pub(crate) fn count_idle(&mut self, what: Field) -> Result<(), Error> {
         self.idle += 1;
         if self.idle > MAX_IDLE_MESSAGES { Err(PeerMisbehaved::Flood(what).into()) } else { Ok(()) }
     }
@@ -115,7 +115,7 @@ impl Effects {
     /// Counts an alert that does not end the connection.
     pub(crate) fn count_warning(&mut self) -> Result<(), Error> {
         self.warnings += 1;
-        if self.warnings > MAX_WARNINGS { Err(PeerMisbehaved::Flood(What::Warnings).into()) } else { Ok(()) }
+        if self.warnings > MAX_WARNINGS { Err(PeerMisbehaved::Flood(Field::Warnings).into()) } else { Ok(()) }
     }
 
     /// Resets both counts, since the peer has sent application data.

@@ -16,7 +16,7 @@ use crate::resume::{
 };
 use crate::schedule::tls13::{RestingSecret, ResumptionSecret, TrafficSecret};
 use crate::transport::Epoch;
-use crate::wire::{CipherSuite, HandshakeType, KeyUpdateRequest, Reader, What, Writer};
+use crate::wire::{CipherSuite, Field, HandshakeType, KeyUpdateRequest, Reader, Writer};
 
 /// The connection is established.
 pub(crate) struct Traffic {
@@ -90,13 +90,13 @@ impl ExpectMessage for Traffic {
             (HandshakeType::NEW_CONNECTION_ID, _) if cx.emitter.sends_connection_id() => {
                 // An answer is work that this side requested.
                 if !cx.emitter.awaits_connection_ids() {
-                    cx.effects.count_idle(What::Message(message.typ))?;
+                    cx.effects.count_idle(Field::Message(message.typ))?;
                 }
                 let (ids, usage) = connection_ids::read_new(message.body(), MAX_NEW_IDS)?;
                 cx.emitter.take_connection_ids(ids, usage)?;
             }
             (HandshakeType::REQUEST_CONNECTION_ID, _) if cx.emitter.receives_connection_id() => {
-                cx.effects.count_idle(What::Message(message.typ))?;
+                cx.effects.count_idle(Field::Message(message.typ))?;
                 let count = connection_ids::read_request(message.body())?;
                 cx.emitter.send_connection_ids(count)?;
             }
@@ -107,7 +107,7 @@ impl ExpectMessage for Traffic {
                 let ticket = ticket(cx, &message)?;
                 intake.keep(cx, &ticket);
             }
-            _ => return Err(message.unexpected(What::ApplicationData)),
+            _ => return Err(message.unexpected(Field::ApplicationData)),
         }
         Ok(Step::Traffic(self))
     }
@@ -166,7 +166,7 @@ impl Traffic {
 
     fn key_update(&mut self, cx: &mut Cx<'_>, message: &Message) -> Result<(), Error> {
         let request = message::key_update::read(message.body())?;
-        cx.effects.count_idle(What::KeyUpdates)?;
+        cx.effects.count_idle(Field::KeyUpdates)?;
         self.requested = false;
         let read = self.read.next();
         cx.emitter.read_keys(Epoch::Application, &read.keys(cx.protocol()))?;
@@ -189,9 +189,9 @@ fn ticket<'m>(cx: &mut Cx<'_>, message: &'m Message) -> Result<NewSessionTicket<
     let ticket = NewSessionTicket::read(message.body())?;
     // RFC 8446 §4.6.1: the lifetime is at most seven days.
     if u64::from(ticket.lifetime) > MAX_LIFETIME.as_secs() {
-        return Err(PeerMisbehaved::IllegalParameter(What::TicketLifetime).into());
+        return Err(PeerMisbehaved::IllegalParameter(Field::TicketLifetime).into());
     }
-    cx.effects.count_idle(What::Tickets)?;
+    cx.effects.count_idle(Field::Tickets)?;
     cx.effects.event(Event::TicketReceived);
     Ok(ticket)
 }

@@ -10,7 +10,7 @@ use crate::protocol::Protocol;
 use crate::schedule::Export;
 use crate::schedule::tls12::VerifyData;
 use crate::schedule::tls13::Exporter;
-use crate::wire::{ContentType, What};
+use crate::wire::{ContentType, Field};
 
 /// The data that the application may send before the handshake is complete.
 #[derive(Default)]
@@ -123,7 +123,7 @@ impl Progress {
 
     /// The error for data that comes before the renegotiation with which the connection begins.
     pub(crate) fn explain(&self, error: Error) -> Error {
-        const DATA: What = What::Record(ContentType::APPLICATION_DATA);
+        const DATA: Field = Field::Record(ContentType::APPLICATION_DATA);
         match error {
             Error::PeerMisbehaved(PeerMisbehaved::UnexpectedRecord(DATA)) if self.is_provisional => {
                 PeerIncompatible::DataBeforeRenegotiation.into()
@@ -134,7 +134,7 @@ impl Progress {
 
     /// During a renegotiation, the result of the previous handshake.
     pub(crate) fn previous(&self) -> Option<&Negotiated> {
-        self.negotiated.as_deref().filter(|_| self.renegotiating)
+        if self.renegotiating { self.negotiated.as_deref() } else { None }
     }
 }
 

@@ -14,7 +14,7 @@ use crate::message::{self, Staples};
 use crate::protocol::Side;
 use crate::schedule::Transcript;
 use crate::settings::ProfileSettings;
-use crate::wire::{CertificateCompressionAlgorithm, HandshakeType, What};
+use crate::wire::{CertificateCompressionAlgorithm, Field, HandshakeType};
 
 /// The continuation after this side has sent its proof.
 pub(crate) type Then = Box<dyn FnOnce(&mut Cx<'_>, Transcript) -> Result<Step, Error> + Send + Sync>;
@@ -46,12 +46,14 @@ pub(crate) fn prove(
     then: Then,
 ) -> Result<Step, Error> {
     let index = choice.index;
-    let credential = profile.credentials.get(index).ok_or(Internal::Bug(What::CredentialIndex))?;
-    if let Some(present) = reads.present.filter(|_| choice.by_messages) {
+    let credential = profile.credentials.get(index).ok_or(Internal::Bug(Field::CredentialIndex))?;
+    if choice.by_messages
+        && let Some(present) = reads.present
+    {
         present(cx, &mut transcript, credential, &reads.staples)?;
         return prove_key(cx, transcript, profile, side, choice, then);
     }
-    let stapled = profile.stapled.iter().find(|(i, _)| reads.ocsp && *i == index);
+    let stapled = profile.certificates.stapled.iter().find(|(i, _)| reads.ocsp && *i == index);
     let ocsp_response = stapled.map(|(_, response)| response.clone());
     if let Some(fingerprint) = &reads.cached {
         // The peer's entry keeps what the identifier of a credential resolves to, and until when its status
@@ -71,7 +73,8 @@ pub(crate) fn prove(
     };
     // RFC 8879 §4: the transcript contains the message as sent, compressed or not. Messages compressed in
     // advance contain nothing beside their entries.
-    let certificate = match compression::choose(&profile.compressed, index, &reads.compressions) {
+    let certificate = match compression::choose(&profile.certificates.compressed, index, &reads.compressions)
+    {
         Some((algorithm, message)) if staples.is_empty() => {
             cx.draft.own_certificate_compression = Some(algorithm);
             message.to_vec()
@@ -115,7 +118,7 @@ pub(super) fn sign(
     then: Signed,
 ) -> Result<Step, Error> {
     cx.draft.own_signature = Some(scheme);
-    let credential = profile.credentials.get(index).ok_or(Internal::Bug(What::CredentialIndex))?;
+    let credential = profile.credentials.get(index).ok_or(Internal::Bug(Field::CredentialIndex))?;
     let known = match credential.key() {
         PrivateKey::Here(key) => {
             Ok(Answer::Signature(key.sign(scheme, &content, &*profile.provider.random)?))

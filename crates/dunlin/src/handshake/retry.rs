@@ -12,7 +12,7 @@ use crate::error::{Error, PeerMisbehaved};
 use crate::handshake::setup::ServerConfig;
 use crate::message::ClientHello;
 use crate::time::Now;
-use crate::wire::{CipherSuite, ExtensionType, NamedGroup, Reader, What, Writer};
+use crate::wire::{CipherSuite, ExtensionType, Field, NamedGroup, Reader, Writer};
 
 /// The greatest age of a cookie, in seconds: one round trip over the slowest link, with retransmissions.
 const COOKIE_LIFETIME: u32 = 120;
@@ -39,7 +39,7 @@ impl Retry {
         if unchanged(provider, second) == self.unchanged {
             Ok(())
         } else {
-            Err(PeerMisbehaved::IllegalParameter(What::ClientHelloAfterRetry).into())
+            Err(PeerMisbehaved::IllegalParameter(Field::ClientHelloAfterRetry).into())
         }
     }
 
@@ -75,9 +75,9 @@ impl Retry {
         cookie: &[u8],
         second: &ClientHello,
     ) -> Result<Self, Error> {
-        let bad = || Error::from(PeerMisbehaved::IllegalParameter(What::Extension(ExtensionType::COOKIE)));
+        let bad = || Error::from(PeerMisbehaved::IllegalParameter(Field::Extension(ExtensionType::COOKIE)));
         let (body, received) = parts(cookie).ok_or_else(bad)?;
-        let mut r = Reader::new(body, What::Extension(ExtensionType::COOKIE));
+        let mut r = Reader::new(body, Field::Extension(ExtensionType::COOKIE));
         let time = written(now, r.u8()?).ok_or_else(bad)?;
         let unchanged = unchanged(&config.profile.provider, second);
         let content = [&time.to_be_bytes()[..], &unchanged, body].concat();
@@ -90,7 +90,7 @@ impl Retry {
     /// Reads a cookie without a check. Only the binder of a PSK can then prove that the client knows a
     /// secret.
     pub(crate) fn unverified(cookie: &[u8]) -> Option<Self> {
-        let mut r = Reader::new(parts(cookie)?.0, What::Extension(ExtensionType::COOKIE));
+        let mut r = Reader::new(parts(cookie)?.0, Field::Extension(ExtensionType::COOKIE));
         r.u8().ok()?;
         Self::read(&mut r, [0; TRUNCATED]).ok()
     }
@@ -141,7 +141,7 @@ pub(crate) fn is_verified(
 }
 
 fn seconds(now: Now) -> u32 {
-    (now.unix_ms / 1000) as u32
+    now.unix_s() as u32
 }
 
 /// The time at which a server wrote a cookie. The cookie has the low 8 bits of it; `None` if the cookie is
@@ -180,8 +180,8 @@ fn tag(
     });
     let key = config.profile.provider.sha256.hmac(key);
     // The address and the settings have fixed lengths.
-    let settings = config.settings.as_bytes();
-    let profile = config.profile_settings.as_bytes();
+    let settings = config.digests.trust.as_bytes();
+    let profile = config.digests.profile.as_bytes();
     truncated(&key.sign(&[&[kind], &ip, &port.to_be_bytes(), settings, profile, content]))
 }
 

@@ -135,14 +135,25 @@ pub struct ServerConfig {
     /// Issues this side's connection IDs, if it wants to use them over datagrams.
     pub(crate) connection_ids: Option<Arc<dyn ConnectionIds>>,
     pub(crate) cookie_keys: CookieKeys,
-    /// The digest of the settings that authenticate clients. Sessions and cache entries are bound to it.
-    pub(crate) settings: SettingsDigest,
-    /// The digest of the other settings of the profile. Early data and cookies are bound to it, too.
-    pub(crate) profile_settings: SettingsDigest,
-    /// The tickets of other configurations, which this one marks if they come with early data.
-    pub(crate) other_tickets: Vec<TicketKind>,
-    /// The suites of their tickets that only their providers have.
-    pub(crate) other_suites: Vec<&'static Tls13CipherSuite>,
+    pub(crate) digests: SettingsDigests,
+    pub(crate) others_tickets: OthersTickets,
+}
+
+/// The tickets of other configurations, which a server marks if they come with early data.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct OthersTickets {
+    pub(crate) kinds: Vec<TicketKind>,
+    /// The suites of these tickets that only their providers have.
+    pub(crate) suites: Vec<&'static Tls13CipherSuite>,
+}
+
+/// The digests of a server's settings, to which sessions and cache entries are bound.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SettingsDigests {
+    /// The settings that authenticate clients.
+    pub(crate) trust: SettingsDigest,
+    /// The other settings of the profile. Early data and cookies are bound to them, too.
+    pub(crate) profile: SettingsDigest,
 }
 
 impl ServerConfig {
@@ -154,18 +165,18 @@ impl ServerConfig {
 
     /// The tickets that the server marks as used if they come with early data.
     pub(crate) fn marks(&self) -> impl Iterator<Item = &TicketKind> {
-        core::iter::once(&self.tickets.kind).chain(&self.other_tickets)
+        core::iter::once(&self.tickets.kind).chain(&self.others_tickets.kinds)
     }
 
     /// The suite of a ticket that the server marks.
     pub(crate) fn suite_of_marks(&self, id: CipherSuite) -> Option<&'static Tls13CipherSuite> {
-        let others = || self.other_suites.iter().copied().find(|suite| suite.id == id);
+        let others = || self.others_tickets.suites.iter().copied().find(|suite| suite.id == id);
         self.profile.provider.suite(id).or_else(others)
     }
 
     /// Whether the server can mark tickets with a suite that `other` does not know.
     pub(crate) fn has_suites_beyond(&self, other: &Self) -> bool {
-        let mut suites = self.profile.provider.cipher_suites.iter().chain(&self.other_suites);
+        let mut suites = self.profile.provider.cipher_suites.iter().chain(&self.others_tickets.suites);
         suites.any(|suite| other.suite_of_marks(suite.id).is_none())
     }
 

@@ -23,7 +23,7 @@ use crate::error::{Error, Internal, PeerMisbehaved};
 use crate::message::{Did, Message, Staples, ssi_staple, vc};
 use crate::protocol::Side;
 use crate::schedule::Transcript;
-use crate::wire::{CertificateType, DidMethod, HandshakeType, What};
+use crate::wire::{CertificateType, DidMethod, Field, HandshakeType};
 
 /// Sends an identity ([`present`]).
 pub(super) type Present =
@@ -41,7 +41,7 @@ pub(super) fn present(
         CertificateType::VERIFIABLE_CREDENTIAL => vc::write(content)?,
         _ => {
             let method = credential.did_method().and_then(DidMethod::to_byte);
-            Did::write(method.ok_or(Internal::Bug(What::DidMethod))?, content)?
+            Did::write(method.ok_or(Internal::Bug(Field::DidMethod))?, content)?
         }
     };
     cx.send_in(transcript, message)?;
@@ -87,7 +87,7 @@ impl ExpectMessage for ExpectCredential {
             (HandshakeType::DID, CertificateType::DECENTRALISED_IDENTIFIER) => {
                 let Did { method, did } = Did::read(message.body())?;
                 if !did_methods.contains(&method) {
-                    return Err(PeerMisbehaved::NotOffered(What::DidMethod).into());
+                    return Err(PeerMisbehaved::NotOffered(Field::DidMethod).into());
                 }
                 did
             }

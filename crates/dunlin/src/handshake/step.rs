@@ -9,7 +9,7 @@ use crate::error::{Error, Internal};
 use crate::message::{self, Message, Reading};
 use crate::protocol::Protocol;
 use crate::transport::Reads;
-use crate::wire::{HandshakeType, KeyUpdateRequest, What, Writer};
+use crate::wire::{Field, HandshakeType, KeyUpdateRequest, Writer};
 
 /// The current state of a connection. A state holds only data that is valid in it. Each step consumes the
 /// state and returns the next one.
@@ -56,7 +56,7 @@ impl Step {
             Self::Traffic(state) => state,
             Self::Renegotiable(state) => state,
             Self::Refusable(state) => state,
-            Self::Answer(_) => return Err(Internal::Bug(What::MessageForAnswer).into()),
+            Self::Answer(_) => return Err(Internal::Bug(Field::MessageForAnswer).into()),
         };
         state.message(cx, message)
     }

@@ -23,7 +23,7 @@ use crate::schedule::tls12::{MasterSecret, Randoms, VERIFY_DATA_LEN, VerifyData}
 use crate::schedule::{HelloTranscript, Tls12Transcript};
 use crate::settings::ProfileSettings;
 use crate::transport::Epoch;
-use crate::wire::{AlertDescription, HandshakeType, SignatureScheme, What};
+use crate::wire::{AlertDescription, Field, HandshakeType, SignatureScheme};
 
 use pki_types::SignatureVerificationAlgorithm;
 
@@ -72,7 +72,7 @@ pub(super) fn algorithms(
     suits: impl Fn(SignatureScheme) -> bool,
 ) -> Result<Vec<&'static dyn SignatureVerificationAlgorithm>, Error> {
     if !profile.signature_schemes.contains(&scheme) || !suits(scheme) {
-        return Err(PeerMisbehaved::NotOffered(What::SignatureScheme).into());
+        return Err(PeerMisbehaved::NotOffered(Field::SignatureScheme).into());
     }
     let signatures: SignatureAlgorithms = profile.provider.signatures;
     Ok(signatures.for_chains(&[scheme]))
@@ -119,7 +119,7 @@ pub(super) fn check_same_peer(
     if is_kept(before.peer.as_ref(), peer) && is_kept(before.peer_certified.as_deref(), certified) {
         Ok(())
     } else {
-        Err(PeerMisbehaved::IllegalParameter(What::OtherIdentity).into())
+        Err(PeerMisbehaved::IllegalParameter(Field::OtherIdentity).into())
     }
 }
 
@@ -191,7 +191,7 @@ pub(crate) fn thawed(role: Role) -> Step {
 /// Continues the client's connection after the server refused a renegotiation.
 pub(super) fn client_refused(cx: &mut Cx<'_>, offer: Offer) -> Result<Step, Error> {
     let Terms { config, server, previous, .. } = offer.terms;
-    let last = previous.ok_or(Internal::Bug(What::FirstHandshake))?;
+    let last = previous.ok_or(Internal::Bug(Field::FirstHandshake))?;
     cx.progress.data_waits = false;
     cx.progress.renegotiating = false;
     Ok(Step::Renegotiable(Box::new(Traffic { role: Role::Client(config, server), last })))
@@ -227,9 +227,9 @@ impl ExpectMessage for Traffic {
         match (&self.role, message.typ) {
             (Role::Client(..), HandshakeType::HELLO_REQUEST) => hello_request::read(message.body())?,
             (Role::Server(_), HandshakeType::CLIENT_HELLO) => {}
-            _ => return Err(message.unexpected(What::ApplicationData)),
+            _ => return Err(message.unexpected(Field::ApplicationData)),
         }
-        cx.effects.count_idle(What::Renegotiations)?;
+        cx.effects.count_idle(Field::Renegotiations)?;
         // RFC 5246 §7.2.1: this side sends nothing after its close_notify.
         if cx.progress.send_closed {
             return Ok(Step::Renegotiable(self));
@@ -246,7 +246,7 @@ impl ExpectMessage for Traffic {
                 cx.progress.renegotiation = Renegotiation::Impossible;
                 cx.begin_again();
                 let hello = ClientHello::read(message, cx.protocol())?;
-                let tls12 = config.parts.tls12.ok_or(Internal::Bug(What::NoTls12))?;
+                let tls12 = config.parts.tls12.ok_or(Internal::Bug(Field::NoTls12))?;
                 (tls12.server)(cx, config, hello, Some(self.last))
             }
         }
@@ -262,7 +262,7 @@ impl Renegotiate for Traffic {
                 // server's Finished confirms the new keys.
                 cx.progress.data_waits = true;
                 cx.begin_again();
-                let tls12 = config.parts.tls12.ok_or(Internal::Bug(What::NoTls12))?;
+                let tls12 = config.parts.tls12.ok_or(Internal::Bug(Field::NoTls12))?;
                 (tls12.client_again)(cx, config, server, self.last)
             }
             Role::Server(_) => {

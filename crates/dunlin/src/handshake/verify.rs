@@ -22,7 +22,7 @@ use crate::protocol::Side;
 use crate::schedule::Transcript;
 use crate::settings::ProfileSettings;
 use crate::time::Now;
-use crate::wire::{CertificateType, ExtensionType, HandshakeType, SignatureScheme, What};
+use crate::wire::{CertificateType, ExtensionType, Field, HandshakeType, SignatureScheme};
 
 /// The peer's identity, with the proofs of it.
 pub(crate) struct Authenticated {
@@ -61,7 +61,7 @@ impl ExpectMessage for ExpectCertificate {
             HandshakeType::COMPRESSED_CERTIFICATE if self.profile.decompresses() => {
                 let compressed = message::CompressedCertificate::read(message.body())?;
                 cx.draft.peer_certificate_compression = Some(compressed.algorithm);
-                Cow::Owned(compression::decompress(&self.profile.decompressors, &compressed)?)
+                Cow::Owned(compression::decompress(&self.profile.certificates.decompressors, &compressed)?)
             }
             _ => Cow::Borrowed(message.expect(HandshakeType::CERTIFICATE)?),
         };
@@ -70,7 +70,7 @@ impl ExpectMessage for ExpectCertificate {
             message::Certificate::read(&body, self.certificate_type, &self.staples, may_be_abbreviated)?;
         // RFC 8446 §4.4.2: the context is empty during the handshake, as in the request.
         if !certificate.context.is_empty() {
-            return Err(PeerMisbehaved::IllegalParameter(What::CertificateRequestContext).into());
+            return Err(PeerMisbehaved::IllegalParameter(Field::CertificateRequestContext).into());
         }
         if certificate.is_abbreviated
             && let Some(cached) = self.cached
@@ -91,7 +91,7 @@ impl ExpectMessage for ExpectCertificate {
                 true => (self.then)(cx, self.transcript, None),
                 // RFC 8446 §4.4.2.4: an empty certificate list from a server is a decode_error.
                 false if self.peer == Side::Server => {
-                    Err(crate::error::Malformed::Length(What::CertificateList).into())
+                    Err(crate::error::Malformed::Length(Field::CertificateList).into())
                 }
                 false => Err(AuthenticationFailure::NoCertificate.into()),
             };
@@ -191,7 +191,7 @@ impl Subject {
             let details = id.chain.first().and_then(|leaf| read(leaf));
             id.details = details.and_then(|details| details.with_issuer_key(issuer_key)).map(Box::new);
         }
-        let public_key = Some(public_key).filter(|_| identity.public_key().is_none());
+        let public_key = if identity.public_key().is_none() { Some(public_key) } else { None };
         let is_kept = self.is_cacheable && validity.is_some();
         Ok(Box::new(Judged { public_key, identity, validity: holds, is_kept }))
     }
@@ -351,7 +351,7 @@ impl ExpectMessage for ExpectSignature {
             Side::Server => verify.scheme.signs_for_servers(),
         };
         if !profile.signature_schemes.contains(&verify.scheme) || !may_sign {
-            return Err(PeerMisbehaved::NotOffered(What::SignatureScheme).into());
+            return Err(PeerMisbehaved::NotOffered(Field::SignatureScheme).into());
         }
         let algorithms = profile.provider.signatures.for_scheme(verify.scheme);
         let content = signature::content(typ, peer, transcript.current().as_ref());

@@ -7,7 +7,7 @@ use crate::error::{Error, Malformed, PeerMisbehaved};
 use crate::extension::{
     Context, Extensions, ExtensionsWriter, credential_status, did_proof, rules, status_request,
 };
-use crate::wire::{CertificateType, ExtensionType, HandshakeType, Reader, What};
+use crate::wire::{CertificateType, ExtensionType, Field, HandshakeType, Reader};
 
 /// The most certificates in one message, more than any real chain has. webpki limits the work of path
 /// building itself.
@@ -54,7 +54,7 @@ impl<'a> Certificate<'a> {
     ) -> Result<Self, Error> {
         decode(body, HandshakeType::CERTIFICATE, |r| {
             let context = r.vec8(0)?;
-            let mut list = Reader::new(r.vec24(0)?, What::CertificateList);
+            let mut list = Reader::new(r.vec24(0)?, Field::CertificateList);
             let mut entries = Vec::new();
             let mut staples = Staples::default();
             while !list.is_empty() {
@@ -72,7 +72,7 @@ impl<'a> Certificate<'a> {
             }
             let is_abbreviated = matches!(entries[..], [[]]);
             if !is_abbreviated && entries.iter().any(|entry| entry.is_empty()) {
-                return Err(Malformed::Length(What::CertificateList).into());
+                return Err(Malformed::Length(Field::CertificateList).into());
             }
             if typ == CertificateType::VERIFIABLE_CREDENTIAL {
                 check_credential(&entries)?;
@@ -80,7 +80,7 @@ impl<'a> Certificate<'a> {
             // RFC 8446 §4.4.2: "If the RawPublicKey certificate type was negotiated, then the
             // certificate_list MUST contain no more than one CertificateEntry".
             if typ == CertificateType::RAW_PUBLIC_KEY && entries.len() > 1 {
-                return Err(PeerMisbehaved::IllegalParameter(What::CertificateListRawKey).into());
+                return Err(PeerMisbehaved::IllegalParameter(Field::CertificateListRawKey).into());
             }
             Ok(Self { context, entries, staples, is_abbreviated })
         })
@@ -97,7 +97,7 @@ impl<'a> Certificate<'a> {
                     if key.is_empty() { Vec::new() } else { [key].to_vec() }
                 }
                 _ => {
-                    let mut list = Reader::new(r.vec24(0)?, What::CertificateList);
+                    let mut list = Reader::new(r.vec24(0)?, Field::CertificateList);
                     let mut entries = Vec::new();
                     while !list.is_empty() {
                         list.limit(entries.len() + 1, MAX_ENTRIES)?;
@@ -162,7 +162,7 @@ impl<'a> Certificate<'a> {
 
 /// Checks the entries of a verifiable credential: there is one, of limited length (docs/identity.md).
 fn check_credential(entries: &[&[u8]]) -> Result<(), Error> {
-    let r = Reader::new(entries.first().copied().unwrap_or_default(), What::VerifiableCredential);
+    let r = Reader::new(entries.first().copied().unwrap_or_default(), Field::VerifiableCredential);
     r.limit(entries.len(), 1)?;
     { r }.rest_up_to(MAX_VERIFIABLE_CREDENTIAL)?;
     Ok(())
@@ -182,7 +182,7 @@ mod tests {
             Certificate::read(&message[HEADER_LEN..], typ, &[], false).map(|read| read.entries.len())
         };
         let above =
-            |max, unit| Err(Malformed::AboveLimit { what: What::VerifiableCredential, max, unit }.into());
+            |max, unit| Err(Malformed::AboveLimit { what: Field::VerifiableCredential, max, unit }.into());
         assert_eq!(read(&[]), Ok(0));
         assert_eq!(read(&[&[1; 16384]]), Ok(1));
         assert_eq!(read(&[&[1; 16385]]), above(16384, Unit::Bytes));

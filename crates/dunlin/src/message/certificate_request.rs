@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use super::{decode, encode};
 use crate::error::Error;
 use crate::extension::{Context, Extensions, ExtensionsWriter, rules, signature_algorithms};
-use crate::wire::{ExtensionType, HandshakeType, Reader, SignatureScheme, What};
+use crate::wire::{ExtensionType, Field, HandshakeType, Reader, SignatureScheme};
 
 pub(crate) struct CertificateRequest<'a> {
     pub(crate) context: &'a [u8],
@@ -37,7 +37,7 @@ impl Tls12CertificateRequest {
             let types = r.vec8(1)?.to_vec();
             let schemes = signature_algorithms::read(r)?;
             let authorities =
-                Reader::items(r.vec16(0)?, What::Extension(ExtensionType::CERTIFICATE_AUTHORITIES), |r| {
+                Reader::items(r.vec16(0)?, Field::Extension(ExtensionType::CERTIFICATE_AUTHORITIES), |r| {
                     r.vec16(1).map(<[u8]>::to_vec)
                 })?;
             Ok(Self { types, schemes, authorities })

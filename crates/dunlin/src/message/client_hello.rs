@@ -7,7 +7,7 @@ use super::{Message, decode, encode};
 use crate::error::{Error, Malformed, PeerIncompatible};
 use crate::extension::{Context, ExtensionTable, Extensions, ExtensionsWriter, rules};
 use crate::protocol::Protocol;
-use crate::wire::{CipherSuite, HandshakeType, ProtocolVersion, Reader, What};
+use crate::wire::{CipherSuite, Field, HandshakeType, ProtocolVersion, Reader};
 
 /// A parsed ClientHello. It owns the message and keeps the positions of its fields, so that the server parses
 /// it once.
@@ -34,13 +34,13 @@ impl ClientHello {
                 let random = r.array()?;
                 let len = r.vec8(0)?.len();
                 if len > 32 {
-                    return Err(Malformed::Length(What::LegacySessionId).into());
+                    return Err(Malformed::Length(Field::LegacySessionId).into());
                 }
                 let session_id = last(r, len);
                 let len = if protocol.has_legacy_cookie() { r.vec8(0)?.len() } else { 0 };
                 let legacy_cookie = last(r, len);
                 let suites = r.vec16(2)?;
-                let cipher_suites = Reader::items(suites, What::CipherSuites, |r| r.u16().map(CipherSuite))?;
+                let cipher_suites = Reader::items(suites, Field::CipherSuites, |r| r.u16().map(CipherSuite))?;
                 let len = r.vec8(1)?.len();
                 let compression_methods = last(r, len);
                 // RFC 5246 §7.4.1.2: a ClientHello of earlier versions may have no extensions at all.

@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 
 use super::{decode, encode};
 use crate::error::{Error, PeerMisbehaved};
-use crate::wire::{HandshakeType, Reader, What};
+use crate::wire::{Field, HandshakeType, Reader};
 
 /// How soon the receiver must use a new connection ID (`ConnectionIdUsage`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,7 +18,7 @@ pub(crate) enum Usage {
 /// The IDs that the sender of the message wants to receive, at most `most` of them, and their usage.
 pub(crate) fn read_new(body: &[u8], most: usize) -> Result<(Vec<Vec<u8>>, Usage), Error> {
     decode(body, HandshakeType::NEW_CONNECTION_ID, |r| {
-        let what = What::Message(HandshakeType::NEW_CONNECTION_ID);
+        let what = Field::Message(HandshakeType::NEW_CONNECTION_ID);
         let ids = Reader::items(r.vec16(0)?, what, |r| Ok::<_, Error>(r.vec8(0)?.to_vec()))?;
         r.limit(ids.len(), most)?;
         let usage = match r.u8()? {

@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 
 use super::{decode, empty_context, encode};
 use crate::error::{Error, PeerMisbehaved};
-use crate::wire::{DidMethod, HandshakeType, Reader, What};
+use crate::wire::{DidMethod, Field, HandshakeType, Reader};
 
 /// The longest decentralised identifier, in bytes: room for any in use.
 pub(crate) const MAX_IDENTIFIER: usize = 2048;
@@ -19,12 +19,12 @@ impl<'a> Did<'a> {
         decode(body, HandshakeType::DID, |r| {
             empty_context(r)?;
             let method = DidMethod::from_byte(r.u8()?);
-            let did = Reader::new(r.vec16(1)?, What::Identifier).rest_up_to(MAX_IDENTIFIER)?;
+            let did = Reader::new(r.vec16(1)?, Field::Identifier).rest_up_to(MAX_IDENTIFIER)?;
             // The method stands twice in the message, and both must agree.
             if method.may_have(did) {
                 Ok(Self { method, did })
             } else {
-                Err(PeerMisbehaved::IllegalParameter(What::DidMethod).into())
+                Err(PeerMisbehaved::IllegalParameter(Field::DidMethod).into())
             }
         })
     }
@@ -55,17 +55,17 @@ mod tests {
     fn reads_an_identifier_of_limited_length_and_of_its_method() {
         let of_dunlin = b"did:dunlin:x".to_vec();
         assert_eq!(read(0xe0, &of_dunlin), Ok((DidMethod::DUNLIN, of_dunlin.clone())));
-        let other = PeerMisbehaved::IllegalParameter(What::DidMethod);
+        let other = PeerMisbehaved::IllegalParameter(Field::DidMethod);
         assert_eq!(read(0xe1, &of_dunlin), Err(other.clone().into()));
         assert_eq!(read(0xe0, b"did:dunlinx:y"), Err(other.into()));
         // A method without a name here is for verifiers to judge.
         assert_eq!(read(0x77, b"did:other:x"), Ok((DidMethod(0xff77), b"did:other:x".to_vec())));
         let long = [b"did:web:".to_vec(), alloc::vec![b'a'; 2048 - 8]].concat();
         assert_eq!(read(0xe3, &long), Ok((DidMethod::WEB, long.clone())));
-        let above = Malformed::AboveLimit { what: What::Identifier, max: 2048, unit: Unit::Bytes };
+        let above = Malformed::AboveLimit { what: Field::Identifier, max: 2048, unit: Unit::Bytes };
         assert_eq!(read(0xe3, &[&*long, b"a"].concat()), Err(above.into()));
-        assert_eq!(read(0xe0, b""), Err(Malformed::Length(What::Message(HandshakeType::DID)).into()));
-        let context = PeerMisbehaved::IllegalParameter(What::CertificateRequestContext);
+        assert_eq!(read(0xe0, b""), Err(Malformed::Length(Field::Message(HandshakeType::DID)).into()));
+        let context = PeerMisbehaved::IllegalParameter(Field::CertificateRequestContext);
         assert_eq!(Did::read(&[1, 9, 1, 0, 1, 7]).map(|_| ()), Err(context.into()));
     }
 

@@ -4,14 +4,14 @@ use alloc::vec::Vec;
 
 use super::{decode, encode};
 use crate::error::{Error, PeerMisbehaved};
-use crate::wire::{HandshakeType, KeyUpdateRequest, What};
+use crate::wire::{Field, HandshakeType, KeyUpdateRequest};
 
 pub(crate) fn read(body: &[u8]) -> Result<KeyUpdateRequest, Error> {
     let request = decode(body, HandshakeType::KEY_UPDATE, |r| Ok(KeyUpdateRequest(r.u8()?)))?;
     // RFC 8446 §4.6.3: any other value is illegal_parameter.
     match request {
         KeyUpdateRequest::UPDATE_NOT_REQUESTED | KeyUpdateRequest::UPDATE_REQUESTED => Ok(request),
-        _ => Err(PeerMisbehaved::IllegalParameter(What::RequestUpdate).into()),
+        _ => Err(PeerMisbehaved::IllegalParameter(Field::RequestUpdate).into()),
     }
 }
 
@@ -28,7 +28,7 @@ mod tests {
         for value in 0..=u8::MAX {
             let expected = match value {
                 0 | 1 => Ok(KeyUpdateRequest(value)),
-                _ => Err(PeerMisbehaved::IllegalParameter(What::RequestUpdate).into()),
+                _ => Err(PeerMisbehaved::IllegalParameter(Field::RequestUpdate).into()),
             };
             assert_eq!(read(&[value]), expected);
         }

@@ -4,7 +4,7 @@
 use alloc::vec::Vec;
 
 use crate::error::{Error, Malformed, PeerMisbehaved};
-use crate::wire::{HandshakeType, Reader, Unit, What, Writer};
+use crate::wire::{Field, HandshakeType, Reader, Unit, Writer};
 
 pub(crate) mod certificate;
 pub(crate) mod certificate_request;
@@ -86,7 +86,7 @@ pub(crate) fn too_long(typ: HandshakeType) -> Malformed {
 
 /// The error for a message of this type with a body of more than `max` bytes.
 pub(crate) fn above(typ: HandshakeType, max: usize) -> Malformed {
-    Malformed::AboveLimit { what: What::Message(typ), max, unit: Unit::Bytes }
+    Malformed::AboveLimit { what: Field::Message(typ), max, unit: Unit::Bytes }
 }
 
 /// The part that a state reads of the messages of one type.
@@ -102,7 +102,7 @@ pub(crate) enum Reading {
 
 /// The error for a message that an established connection does not read.
 pub(crate) fn unexpected_after_handshake(typ: HandshakeType) -> Error {
-    PeerMisbehaved::UnexpectedMessage { got: typ, expected: What::ApplicationData }.into()
+    PeerMisbehaved::UnexpectedMessage { got: typ, expected: Field::ApplicationData }.into()
 }
 
 /// A received message, whole: type, length and body.
@@ -136,10 +136,10 @@ impl Message {
 
     /// The body, or an error if the message is not of the type that the state expects.
     pub(crate) fn expect(&self, typ: HandshakeType) -> Result<&[u8], Error> {
-        if self.typ == typ { Ok(self.body()) } else { Err(self.unexpected(What::Message(typ))) }
+        if self.typ == typ { Ok(self.body()) } else { Err(self.unexpected(Field::Message(typ))) }
     }
 
-    pub(crate) fn unexpected(&self, expected: What) -> Error {
+    pub(crate) fn unexpected(&self, expected: Field) -> Error {
         PeerMisbehaved::UnexpectedMessage { got: self.typ, expected }.into()
     }
 }
@@ -164,7 +164,7 @@ pub(crate) fn finished(verify_data: &[u8]) -> Result<Vec<u8>, Error> {
 pub(crate) fn empty_context(r: &mut Reader<'_>) -> Result<(), Error> {
     match r.vec8(0)? {
         [] => Ok(()),
-        _ => Err(PeerMisbehaved::IllegalParameter(What::CertificateRequestContext).into()),
+        _ => Err(PeerMisbehaved::IllegalParameter(Field::CertificateRequestContext).into()),
     }
 }
 
@@ -174,5 +174,5 @@ pub(crate) fn decode<'a, T>(
     typ: HandshakeType,
     read: impl FnOnce(&mut Reader<'a>) -> Result<T, Error>,
 ) -> Result<T, Error> {
-    Reader::all(body, What::Message(typ), read)
+    Reader::all(body, Field::Message(typ), read)
 }

@@ -7,7 +7,7 @@ use super::{decode, encode};
 use crate::error::{Error, PeerMisbehaved};
 use crate::extension::{Context, Extensions, ExtensionsWriter, rules};
 use crate::protocol::Protocol;
-use crate::wire::{CipherSuite, ExtensionType, HandshakeType, ProtocolVersion, What};
+use crate::wire::{CipherSuite, ExtensionType, Field, HandshakeType, ProtocolVersion};
 
 /// SHA-256 of "HelloRetryRequest" (RFC 8446 §4.1.3).
 pub(crate) const RETRY_RANDOM: [u8; 32] = [
@@ -35,7 +35,7 @@ impl<'a> ServerHello<'a> {
             let cipher_suite = CipherSuite(r.u16()?);
             // RFC 8446 §4.1.3: legacy_compression_method "MUST have the value 0".
             if r.u8()? != 0 {
-                return Err(PeerMisbehaved::IllegalParameter(What::LegacyCompressionMethod).into());
+                return Err(PeerMisbehaved::IllegalParameter(Field::LegacyCompressionMethod).into());
             }
             // RFC 5246 §7.4.1.3: a TLS 1.2 ServerHello may have no extensions at all.
             let extensions = if r.is_empty() { &[] } else { r.vec16(0)? };

@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use super::{decode, encode};
 use crate::crypto::{Tls12CipherSuite, Tls12KeyExchange};
 use crate::error::{Error, PeerMisbehaved};
-use crate::wire::{HandshakeType, NamedGroup, Reader, SignatureScheme, What, Writer};
+use crate::wire::{Field, HandshakeType, NamedGroup, Reader, SignatureScheme, Writer};
 
 /// `ECCurveType` of named_curve, the only type still in use (RFC 8422 §5.4).
 const NAMED_CURVE: u8 = 3;
@@ -32,7 +32,7 @@ impl ServerParams {
     fn read_ecdhe(r: &mut Reader<'_>) -> Result<Self, Error> {
         // RFC 8422 §5.4: explicit curves are deprecated.
         if r.u8()? != NAMED_CURVE {
-            return Err(PeerMisbehaved::IllegalParameter(What::CurveType).into());
+            return Err(PeerMisbehaved::IllegalParameter(Field::CurveType).into());
         }
         Ok(Self::Ecdhe { group: NamedGroup(r.u16()?), share: r.vec8(1)?.to_vec() })
     }

@@ -35,7 +35,7 @@ mod tests {
     use crate::extension::signature_algorithms::SignatureAlgorithms;
     use crate::extension::ssi_parameters::{LinksParameters, SsiParameters};
     use crate::message::HEADER_LEN;
-    use crate::wire::{CertificateType, DidMethod, ExtensionType, SignatureScheme, What};
+    use crate::wire::{CertificateType, DidMethod, ExtensionType, Field, SignatureScheme};
 
     /// A message that the public implementation has sent (the list of its signature schemes is shortened).
     #[test]
@@ -56,7 +56,7 @@ mod tests {
     #[test]
     fn refuses_a_context_and_extensions_of_other_messages() {
         let read = |body: &[u8]| SsiRequest::read(body).map(|_| ());
-        let context = PeerMisbehaved::IllegalParameter(What::CertificateRequestContext);
+        let context = PeerMisbehaved::IllegalParameter(Field::CertificateRequestContext);
         assert_eq!(read(&[1, 9, 0, 0]), Err(context.into()));
         let misplaced = PeerMisbehaved::MisplacedExtension(ExtensionType::KEY_SHARE);
         assert_eq!(read(&[0, 0, 4, 0, 51, 0, 0]), Err(misplaced.into()));

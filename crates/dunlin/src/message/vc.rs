@@ -5,14 +5,14 @@ use alloc::vec::Vec;
 use super::certificate::MAX_VERIFIABLE_CREDENTIAL;
 use super::{decode, empty_context, encode};
 use crate::error::Error;
-use crate::wire::{HandshakeType, Reader, What};
+use crate::wire::{Field, HandshakeType, Reader};
 
 /// Reads the credential, which is not empty.
 pub(crate) fn read(body: &[u8]) -> Result<&[u8], Error> {
     decode(body, HandshakeType::VC, |r| {
         empty_context(r)?;
         let credential = r.vec16(1)?;
-        Ok(Reader::new(credential, What::VerifiableCredential).rest_up_to(MAX_VERIFIABLE_CREDENTIAL)?)
+        Ok(Reader::new(credential, Field::VerifiableCredential).rest_up_to(MAX_VERIFIABLE_CREDENTIAL)?)
     })
 }
 
@@ -34,13 +34,13 @@ mod tests {
     #[test]
     fn reads_a_credential_of_limited_length() {
         let whole = |credential: &[u8]| read(&write(credential).unwrap()[HEADER_LEN..]).map(<[u8]>::len);
-        let what = What::VerifiableCredential;
+        let what = Field::VerifiableCredential;
         assert_eq!(whole(&[1; 16384]), Ok(16384));
         let above = Malformed::AboveLimit { what, max: 16384, unit: Unit::Bytes };
         assert_eq!(whole(&[1; 16385]), Err(above.into()));
-        let in_vc = What::Message(HandshakeType::VC);
+        let in_vc = Field::Message(HandshakeType::VC);
         assert_eq!(whole(&[]), Err(Malformed::Length(in_vc).into()));
-        let context = PeerMisbehaved::IllegalParameter(What::CertificateRequestContext);
+        let context = PeerMisbehaved::IllegalParameter(Field::CertificateRequestContext);
         assert_eq!(read(&[1, 9, 0, 1, 7]), Err(context.into()));
         assert_eq!(read(&[0, 0, 1, 7, 8]), Err(Malformed::TrailingBytes(in_vc).into()));
         assert_eq!(read(&[0, 0, 2, 7]), Err(Malformed::Truncated(in_vc).into()));

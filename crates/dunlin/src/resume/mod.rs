@@ -17,7 +17,7 @@ use crate::crypto::{Hash, OwnSecret};
 use crate::error::{Error, Malformed};
 use crate::protocol::TransportKind;
 use crate::time::Now;
-use crate::wire::{CipherSuite, Reader, What, Writer};
+use crate::wire::{CipherSuite, Field, Reader, Writer};
 
 mod once;
 
@@ -109,7 +109,7 @@ impl Session {
     pub fn is_fresh(&self, now: Now) -> bool {
         let age = |since: u64| now.unix_ms.checked_sub(since).map(Duration::from_millis);
         // A ticket does not outlive the certificate behind it, or the verdict on that.
-        now.unix_ms / 1000 <= self.good_until_s
+        now.unix_s() <= self.good_until_s
             && age(self.issued_ms).is_some_and(|a| a < Duration::from_secs(self.lifetime_s.into()))
             && age(self.authenticated_ms).is_some_and(|a| a < MAX_LIFETIME)
     }
@@ -180,9 +180,9 @@ impl Session {
     /// # Errors
     /// The bytes do not parse.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, Error> {
-        Reader::all(bytes, What::Session, |r| {
+        Reader::all(bytes, Field::Session, |r| {
             let settings = SettingsDigest(r.array()?);
-            let chain = Reader::items(r.vec24(0)?, What::Session, |r| {
+            let chain = Reader::items(r.vec24(0)?, Field::Session, |r| {
                 r.vec24(1).map(|c| CertificateDer::from(c.to_vec()))
             })?;
             let mut session = Self::read(r, settings)?;
@@ -212,7 +212,7 @@ impl Session {
     }
 
     pub(crate) fn from_ticket(bytes: &[u8], settings: SettingsDigest) -> Result<Self, Error> {
-        Reader::all(bytes, What::Ticket, |r| Self::read(r, settings))
+        Reader::all(bytes, Field::Ticket, |r| Self::read(r, settings))
     }
 
     fn write(&self, w: &mut Writer) -> Result<(), Error> {
@@ -250,7 +250,7 @@ impl Session {
         let transport = match kind & !(WITH_EARLY_TERMS | WITH_RANK | WITH_PSK) {
             VERSION => TransportKind::Stream,
             VERSION_DATAGRAM => TransportKind::Datagram,
-            _ => return Err(Malformed::Value(What::Session).into()),
+            _ => return Err(Malformed::Value(Field::Session).into()),
         };
         let rank = if kind & WITH_RANK == 0 { 0 } else { r.u32()?.cast_signed() };
         let cipher_suite = CipherSuite(r.u16()?);
@@ -293,7 +293,7 @@ const MAX_TICKET_NAMES: usize = 512;
 const MAX_TICKET_PSK: usize = 16 * 1024;
 
 fn text(bytes: &[u8]) -> Result<String, Error> {
-    Ok(core::str::from_utf8(bytes).map_err(|_| Malformed::Value(What::Session))?.to_string())
+    Ok(core::str::from_utf8(bytes).map_err(|_| Malformed::Value(Field::Session))?.to_string())
 }
 
 /// Writes the head of a peer's identity, the end of its validity for all but PSKs, the key for a raw key, and
@@ -389,11 +389,11 @@ impl ClientSession {
     /// # Errors
     /// The bytes do not parse.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, Error> {
-        Reader::all(bytes, What::Session, |r| {
+        Reader::all(bytes, Field::Session, |r| {
             let is_id = match r.u8()? {
                 0 => false,
                 1 => true,
-                _ => return Err(Malformed::Value(What::Session).into()),
+                _ => return Err(Malformed::Value(Field::Session).into()),
             };
             let ticket = r.vec16(1)?.into();
             Ok(Self { ticket, is_id, session: Session::from_bytes(r.rest())? })

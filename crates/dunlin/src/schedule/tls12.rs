@@ -21,7 +21,7 @@ use crate::crypto::{
 use crate::error::{Error, Malformed, Misuse, PeerMisbehaved};
 use crate::proof::FinishedValid;
 use crate::protocol::Side;
-use crate::wire::{HandshakeType, Reader, What, Writer};
+use crate::wire::{Field, HandshakeType, Reader, Writer};
 
 /// The length of the master secret, in bytes (RFC 5246 §8.1).
 pub(crate) const MASTER_SECRET_LEN: usize = 48;
@@ -146,7 +146,7 @@ impl MasterSecret {
     ) -> Result<(FinishedValid, VerifyData), Error> {
         let expected = self.finished(side, transcript_hash);
         if received.len() != expected.len() {
-            return Err(Malformed::Length(What::Message(HandshakeType::FINISHED)).into());
+            return Err(Malformed::Length(Field::Message(HandshakeType::FINISHED)).into());
         }
         if bool::from(expected.ct_eq(received)) {
             Ok((FinishedValid::assert(), expected))

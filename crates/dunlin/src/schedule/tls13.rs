@@ -27,7 +27,7 @@ use crate::crypto::{HashAlgorithm, HashOutput, MAX_HASH_LEN, OwnSecret, SharedSe
 use crate::error::{Error, Misuse, PeerMisbehaved};
 use crate::proof::FinishedValid;
 use crate::protocol::{Protocol, Side, TransportKind};
-use crate::wire::{HandshakeType, Reader, What, Writer};
+use crate::wire::{Field, HandshakeType, Reader, Writer};
 use subtle::ConstantTimeEq;
 
 const ZEROS: [u8; MAX_HASH_LEN] = [0; MAX_HASH_LEN];
@@ -196,7 +196,7 @@ impl TrafficSecret {
         let expected = self.finished(transcript_hash);
         // RFC 8446 §4.4.4: verify_data has the length of the hash.
         if received.len() != expected.as_ref().len() {
-            return Err(crate::error::Malformed::Length(What::Message(HandshakeType::FINISHED)).into());
+            return Err(crate::error::Malformed::Length(Field::Message(HandshakeType::FINISHED)).into());
         }
         if bool::from(expected.as_ref().ct_eq(received)) {
             Ok(FinishedValid::assert())

@@ -22,7 +22,9 @@ pub(crate) use multihoming::Linking;
 pub use multihoming::{MAX_INTERFACES, Multihoming};
 pub use nodes::{MaskedNodeIds, NodeMask};
 pub use ports::{NoPort, PortScheme};
-pub(crate) use profile::{ProfileSettings, ReadDetails, Tls12};
+pub(crate) use profile::{
+    CertificateSettings, ProfileSettings, PskSettings, ReadDetails, RecordSettings, Tls12,
+};
 pub(crate) use ranks::Ranks;
 pub use ssi::SsiMessages;
 

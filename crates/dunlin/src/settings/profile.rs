@@ -45,30 +45,10 @@ pub(crate) struct ProfileSettings {
     pub(crate) x509_details: Option<ReadDetails>,
     /// Whether decentralised identities travel in messages of their own.
     pub(crate) ssi: SsiMessages,
-    /// The peer's certificate types, if they differ from the types of the trust settings.
-    pub(crate) peer_types: Option<Vec<CertificateType>>,
-    /// This side's certificate types, if they differ from the types of the credentials.
-    pub(crate) own_types: Option<Vec<CertificateType>>,
-    pub(crate) decompressors: Vec<&'static dyn CertificateDecompressor>,
-    /// The compressed Certificate messages.
-    pub(crate) compressed: Vec<Prepared>,
-    /// The indexes of credentials that this side only sends to peers that name one of their CAs.
-    pub(crate) reserved: Vec<usize>,
-    pub(crate) request_ocsp: bool,
-    /// OCSP responses, each with the index of its credential.
-    pub(crate) stapled: Vec<(usize, Vec<u8>)>,
-    pub(crate) psk_modes: Vec<PskKeyExchangeMode>,
-    pub(crate) tls_cert_with_extern_psk: bool,
-    /// Whether a handshake fails without an external PSK beside certificates.
-    pub(crate) extern_psk_required: bool,
+    pub(crate) certificates: CertificateSettings,
+    pub(crate) psk: PskSettings,
     pub(crate) alpn: Vec<Vec<u8>>,
-    pub(crate) record_size_limit: Option<u16>,
-    pub(crate) max_fragment_length: Option<u16>,
-    pub(crate) max_sent_record: Option<u16>,
-    pub(crate) compatibility_mode: bool,
-    pub(crate) send_authorities: bool,
-    pub(crate) named_authorities: Vec<Vec<u8>>,
-    pub(crate) key_update_after: Option<u64>,
+    pub(crate) records: RecordSettings,
     pub(crate) key_log: Option<Arc<dyn KeyLog>>,
 }
 
@@ -83,6 +63,44 @@ pub(crate) struct Tls12 {
     pub(crate) rsa: Option<&'static dyn RsaEncryption>,
     /// Whether the profile is for the laboratory, which measures obsolete parameters.
     pub(crate) legacy_lab: bool,
+}
+
+/// The settings of Certificate and CertificateRequest messages.
+#[derive(Clone, Default)]
+pub(crate) struct CertificateSettings {
+    /// The peer's certificate types, if they differ from the types of the trust settings.
+    pub(crate) peer_types: Option<Vec<CertificateType>>,
+    /// This side's certificate types, if they differ from the types of the credentials.
+    pub(crate) own_types: Option<Vec<CertificateType>>,
+    pub(crate) decompressors: Vec<&'static dyn CertificateDecompressor>,
+    /// The compressed Certificate messages.
+    pub(crate) compressed: Vec<Prepared>,
+    /// The indexes of credentials that this side only sends to peers that name one of their CAs.
+    pub(crate) reserved: Vec<usize>,
+    pub(crate) request_ocsp: bool,
+    /// OCSP responses, each with the index of its credential.
+    pub(crate) stapled: Vec<(usize, Vec<u8>)>,
+    pub(crate) send_authorities: bool,
+    pub(crate) named_authorities: Vec<Vec<u8>>,
+}
+
+/// The settings of pre-shared keys.
+#[derive(Clone)]
+pub(crate) struct PskSettings {
+    pub(crate) modes: Vec<PskKeyExchangeMode>,
+    pub(crate) tls_cert_with_extern_psk: bool,
+    /// Whether a handshake fails without an external PSK beside certificates.
+    pub(crate) extern_psk_required: bool,
+}
+
+/// The settings of records, and of the session ID that stands in hellos for old middleboxes.
+#[derive(Clone)]
+pub(crate) struct RecordSettings {
+    pub(crate) record_size_limit: Option<u16>,
+    pub(crate) max_fragment_length: Option<u16>,
+    pub(crate) max_sent_record: Option<u16>,
+    pub(crate) compatibility_mode: bool,
+    pub(crate) key_update_after: Option<u64>,
 }
 
 impl ProfileSettings {
@@ -110,18 +128,19 @@ impl ProfileSettings {
     }
 
     pub(crate) fn allows_mode(&self, mode: PskKeyExchangeMode) -> bool {
-        self.psk_modes.contains(&mode)
+        self.psk.modes.contains(&mode)
     }
 
     /// Whether a client adds an external PSK to certificates, if it has one to offer (RFC 8773).
     pub(crate) fn adds_external_psk(&self) -> bool {
-        self.tls_cert_with_extern_psk && !self.trust.is_empty()
+        self.psk.tls_cert_with_extern_psk && !self.trust.is_empty()
     }
 
     /// The CA names that this side sends to the peer.
     pub(crate) fn authorities(&self) -> Vec<Vec<u8>> {
-        let mut names = if self.send_authorities { self.trust.authorities() } else { Vec::new() };
-        names.extend_from_slice(&self.named_authorities);
+        let mut names =
+            if self.certificates.send_authorities { self.trust.authorities() } else { Vec::new() };
+        names.extend_from_slice(&self.certificates.named_authorities);
         names
     }
 
@@ -132,7 +151,7 @@ impl ProfileSettings {
 
     /// The types of credential that the peer may send, in order of preference.
     pub(crate) fn peer_types(&self) -> Vec<CertificateType> {
-        self.peer_types.clone().unwrap_or_else(|| self.trust.types())
+        self.certificates.peer_types.clone().unwrap_or_else(|| self.trust.types())
     }
 
     /// Whether the peer may send a credential of this type.
@@ -147,7 +166,7 @@ impl ProfileSettings {
 
     /// The types of credential that a client offers to send, in order of preference.
     pub(crate) fn own_types(&self) -> Vec<CertificateType> {
-        self.own_types.clone().unwrap_or_else(|| {
+        self.certificates.own_types.clone().unwrap_or_else(|| {
             let mut types = Vec::new();
             for typ in self.credentials.iter().map(Credential::certificate_type) {
                 if !types.contains(&typ) {
@@ -160,17 +179,17 @@ impl ProfileSettings {
 
     /// The algorithms that this side can decompress.
     pub(crate) fn decompression_algorithms(&self) -> Vec<CertificateCompressionAlgorithm> {
-        self.decompressors.iter().map(|d| d.algorithm()).collect()
+        self.certificates.decompressors.iter().map(|d| d.algorithm()).collect()
     }
 
     /// Whether this side reads compressed Certificate messages.
     pub(crate) const fn decompresses(&self) -> bool {
-        compression::IS_BUILT && !self.decompressors.is_empty()
+        compression::IS_BUILT && !self.certificates.decompressors.is_empty()
     }
 
     /// The largest content of a received record, in bytes, if both sides negotiate record_size_limit.
     pub(crate) fn received_content_limit(&self, version: ProtocolVersion) -> usize {
-        self.record_size_limit.map_or(MAX_PLAINTEXT, |limit| RecordSizeLimit(limit).content(version))
+        self.records.record_size_limit.map_or(MAX_PLAINTEXT, |limit| RecordSizeLimit(limit).content(version))
     }
 }
 

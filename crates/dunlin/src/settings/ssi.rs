@@ -16,6 +16,8 @@ pub enum SsiMessages {
     Alone,
     /// As [`Self::Alone`], but as the public implementation of the paper expects it: the extension has the
     /// number 60, a server asks for the kind of identity for which the client asks, and nothing is stapled.
+    /// Only for interoperation: it needs the cargo feature `links`.
+    #[cfg(feature = "links")]
     Links,
 }
 
@@ -25,7 +27,11 @@ impl SsiMessages {
     }
 
     pub(crate) const fn is_links(self) -> bool {
-        matches!(self, Self::Links)
+        match self {
+            #[cfg(feature = "links")]
+            Self::Links => true,
+            _ => false,
+        }
     }
 
     /// Whether a Certificate message of TLS 1.3 may have this type.

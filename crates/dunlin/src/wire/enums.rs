@@ -568,7 +568,7 @@ wire_enum! {
         KEY_SHARE = 51 => "key_share",
         /// RFC 9146, RFC 9147
         CONNECTION_ID = 54 => "connection_id",
-        /// `ssi_parameters` of its public implementation, only with [`crate::SsiMessages::Links`]: IANA has
+        /// `ssi_parameters` of its public implementation, only with `SsiMessages::Links`: IANA has
         /// since assigned the number
         SSI_PARAMETERS_LINKS = 60 => "ssi_parameters_links",
         /// RFC 9853

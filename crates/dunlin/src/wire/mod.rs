@@ -14,7 +14,7 @@ pub use enums::{
 pub(crate) use malformed::FieldTooLong;
 pub use malformed::Malformed;
 pub(crate) use reader::Reader;
-pub use what::{Unit, What};
+pub use what::{Field, Unit};
 pub(crate) use writer::Writer;
 
 /// The largest content of a record, in bytes (RFC 8446 §5.1).

@@ -2,24 +2,24 @@
 
 use alloc::vec::Vec;
 
-use super::{Malformed, Unit, What};
+use super::{Field, Malformed, Unit};
 
 /// A cursor over one structure. `what` names the structure in errors.
 #[derive(Debug)]
 pub(crate) struct Reader<'a> {
     rest: &'a [u8],
-    what: What,
+    what: Field,
 }
 
 impl<'a> Reader<'a> {
-    pub(crate) const fn new(bytes: &'a [u8], what: What) -> Self {
+    pub(crate) const fn new(bytes: &'a [u8], what: Field) -> Self {
         Self { rest: bytes, what }
     }
 
     /// Reads a whole structure and rejects trailing bytes (RFC 8446 §4.2 and §6.2, `decode_error`).
     pub(crate) fn all<T, E: From<Malformed>>(
         bytes: &'a [u8],
-        what: What,
+        what: Field,
         read: impl FnOnce(&mut Self) -> Result<T, E>,
     ) -> Result<T, E> {
         let mut reader = Self::new(bytes, what);
@@ -135,7 +135,7 @@ impl<'a> Reader<'a> {
     /// The items of a list that fills `bytes`.
     pub(crate) fn items<T, E>(
         bytes: &'a [u8],
-        what: What,
+        what: Field,
         mut item: impl FnMut(&mut Self) -> Result<T, E>,
     ) -> Result<Vec<T>, E> {
         let mut reader = Self::new(bytes, what);

@@ -1,4 +1,4 @@
-//! The subjects of errors as codes. Their texts are in `error/text.rs`; a build can omit them.
+//! The subjects of errors as codes. Their texts are in `error/table.rs`; a build can omit them.
 
 use super::{ContentType, ExtensionType, HandshakeType};
 
@@ -6,7 +6,7 @@ use super::{ContentType, ExtensionType, HandshakeType};
 /// ([`crate::error::Code`]).
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-pub enum What {
+pub enum Field {
     /// A handshake message.
     Message(HandshakeType),
     /// An extension.

@@ -80,7 +80,7 @@ impl Registry {
     }
 }
 
-/// End a did:dunlin, for ever.
+/// End a did:dunlin permanently.
 #[derive(ClapArgs)]
 #[command(after_help = "\
 Examples:

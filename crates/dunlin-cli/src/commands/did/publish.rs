@@ -73,7 +73,7 @@ async fn submit(
             if same.is_none_or(|same| *same.document() != resolved.document) {
                 let why = format!("{}: the registry has other operations of {}", client.url(), state.did());
                 let advice =
-                    "restore the newest directory of the DID; if nobody else has its keys, they are stolen";
+                    "restore the newest directory of the DID; if you alone have its keys, they are stolen";
                 return Err(Error::failed("registry", why, advice));
             }
             count

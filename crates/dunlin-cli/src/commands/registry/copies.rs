@@ -12,7 +12,7 @@ use dunlin_registry::audit::Log;
 use dunlin_registry::{audit as audits, copy};
 use dunlin_setup::did::now_s;
 
-use super::{Place, failed};
+use super::{RegistryDirectory, failed};
 
 /// Replay the whole log of a registry, and compare the database, every root and the given checkpoints with
 /// the result.
@@ -65,7 +65,7 @@ pub(super) struct Restore {
     #[arg(long, value_name = "FILE", required_unless_present = "unpublished")]
     checkpoint: Vec<PathBuf>,
     /// No client, mirror or witness has a checkpoint that is newer than the backup. If that is wrong,
-    /// verifiers will refuse the registry for ever.
+    /// verifiers will refuse the registry permanently.
     #[arg(long)]
     unpublished: bool,
     /// The directory of the registry.
@@ -91,7 +91,7 @@ pub(super) struct Export {
 
 /// Runs `dunlin registry audit`.
 pub(super) fn audit(args: &Audit, out: &mut dyn Write) -> Result<(), Error> {
-    let place = Place::new(&args.dir);
+    let place = RegistryDirectory::new(&args.dir);
     let database = place.database();
     let trust = place.trust()?;
     let published = checkpoints(&args.checkpoint, &trust, &place)?;
@@ -105,7 +105,7 @@ pub(super) fn audit(args: &Audit, out: &mut dyn Write) -> Result<(), Error> {
 /// Runs `dunlin registry backup`.
 pub(super) fn backup(args: &Backup, out: &mut dyn Write) -> Result<(), Error> {
     files::check_new(&[&args.out], Existing::Keep)?;
-    let database = Place::new(&args.dir).database();
+    let database = RegistryDirectory::new(&args.dir).database();
     copy::backup(&database, &args.out).map_err(|error| failed(&database, &error))?;
     writeln!(out, "{}: written", args.out.display())?;
     Ok(())
@@ -113,7 +113,7 @@ pub(super) fn backup(args: &Backup, out: &mut dyn Write) -> Result<(), Error> {
 
 /// Runs `dunlin registry restore`.
 pub(super) fn restore(args: &Restore, out: &mut dyn Write) -> Result<(), Error> {
-    let place = Place::new(&args.out);
+    let place = RegistryDirectory::new(&args.out);
     let database = place.database();
     let trust = place.trust()?;
     files::check_new(&[&database], Existing::Keep)?;
@@ -127,7 +127,7 @@ pub(super) fn restore(args: &Restore, out: &mut dyn Write) -> Result<(), Error> 
 
 /// Runs `dunlin registry export`.
 pub(super) fn export(args: &Export, out: &mut dyn Write) -> Result<(), Error> {
-    let place = Place::new(&args.dir);
+    let place = RegistryDirectory::new(&args.dir);
     let database = place.database();
     if place.trust()?.log().is_none() {
         let why = "the database of a replica has no signed checkpoint";
@@ -151,7 +151,7 @@ fn log<'l>(trust: &'l RegistryTrust, keys: &'l [NoteKey]) -> Log<'l> {
 fn checkpoints(
     paths: &[PathBuf],
     trust: &RegistryTrust,
-    place: &Place,
+    place: &RegistryDirectory,
 ) -> Result<Vec<SignedCheckpoint>, Error> {
     let now_s = unsigned(now_s());
     let read = |path: &PathBuf| {

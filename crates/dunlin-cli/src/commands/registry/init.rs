@@ -9,7 +9,7 @@ use dunlin_command::files::{self, Access, Existing};
 use dunlin_pki::{KeyPair, KeyType};
 use dunlin_registry::{Registry, Settings};
 
-use super::{Place, failed};
+use super::{RegistryDirectory, failed};
 use crate::did::key_of;
 
 /// Make a registry with a new key and an empty log, in a new directory, and print its keys.
@@ -18,7 +18,7 @@ use crate::did::key_of;
 Examples:
   dunlin registry init --origin registry.example/1 --out registry")]
 pub(super) struct Init {
-    /// The name of the registry, which its DIDs contain for ever: a URL without the scheme.
+    /// The name of the registry, which its DIDs contain permanently: a URL without the scheme.
     #[arg(long, value_name = "ORIGIN")]
     origin: String,
     /// The directory, which is created.
@@ -28,14 +28,14 @@ pub(super) struct Init {
 
 /// Runs `dunlin registry init`.
 pub(super) fn run(args: &Init, out: &mut dyn Write) -> Result<(), Error> {
-    let place = Place::new(&args.out);
+    let place = RegistryDirectory::new(&args.out);
     let database = place.database();
     let key = place.key();
     let public = place.public();
     // Nothing is ever replaced: an empty log under an existing name would be a second history.
     files::check_new(&[&database, &key, &public], Existing::Keep)?;
     if args.origin.contains("://") {
-        let why = "an origin has no scheme, and DIDs contain it for ever";
+        let why = "an origin has no scheme, and DIDs contain it permanently";
         return Err(Error::usage("--origin", why, "write it as in registry.example/1"));
     }
     let pair = KeyPair::generate(KeyType::Ed25519)?;

@@ -84,12 +84,12 @@ pub(crate) fn run(args: Args, out: &mut dyn Write) -> Result<(), Error> {
 }
 
 /// The directory of a registry.
-struct Place {
+struct RegistryDirectory {
     directory: PathBuf,
     provider: Arc<CryptoProvider>,
 }
 
-impl Place {
+impl RegistryDirectory {
     fn new(directory: &Path) -> Self {
         Self { directory: directory.to_owned(), provider: Arc::new(lists::provider()) }
     }

@@ -10,7 +10,7 @@ use dunlin_identity::transparency::NoteKey;
 use dunlin_pki::{KeyPair, KeyType};
 use dunlin_registry::Settings;
 
-use super::Place;
+use super::RegistryDirectory;
 use crate::did::key_of;
 
 /// Replace the key of a registry, in two steps.
@@ -34,7 +34,7 @@ pub(super) struct Rekey {
 
 /// Runs `dunlin registry rekey`.
 pub(super) fn run(args: &Rekey, out: &mut dyn Write) -> Result<(), Error> {
-    let place = Place::new(&args.dir);
+    let place = RegistryDirectory::new(&args.dir);
     let trust = place.trust()?;
     place.own(&trust)?;
     let key = place.key();

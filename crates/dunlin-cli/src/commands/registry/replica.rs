@@ -16,7 +16,7 @@ use dunlin_setup::did::now_s;
 
 use super::admission::Admit;
 use super::serve::Listen;
-use super::{Place, failed};
+use super::{RegistryDirectory, failed};
 use crate::commands::program;
 
 /// Run a replica of a registry that several operators share.
@@ -84,7 +84,7 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
 }
 
 /// The chain of a genesis file, and the file.
-fn chain(path: &Path, place: &Place) -> Result<(Chain, Vec<u8>), Error> {
+fn chain(path: &Path, place: &RegistryDirectory) -> Result<(Chain, Vec<u8>), Error> {
     let genesis = files::text(path)?;
     let now_s = u64::try_from(now_s()).unwrap_or(0);
     let trust = ChainTrust::from_genesis(&place.provider, genesis.as_bytes(), now_s);
@@ -93,13 +93,13 @@ fn chain(path: &Path, place: &Place) -> Result<(Chain, Vec<u8>), Error> {
     Ok((trust.chain().clone(), genesis.as_bytes().to_vec()))
 }
 
-fn sockets(place: &Place) -> Sockets {
+fn sockets(place: &RegistryDirectory) -> Sockets {
     let socket = |name| place.directory.join(name);
     Sockets { application: socket("app.sock"), rpc: socket("rpc.sock") }
 }
 
 fn init(args: &Init, out: &mut dyn Write) -> Result<(), Error> {
-    let mut place = Place::new(&args.out);
+    let mut place = RegistryDirectory::new(&args.out);
     let (chain, genesis) = chain(&args.genesis, &place)?;
     let database = place.database();
     let copy = place.genesis();
@@ -126,7 +126,7 @@ fn init(args: &Init, out: &mut dyn Write) -> Result<(), Error> {
 
 fn run_replica(args: &Run) -> Result<(), Error> {
     stop::raise_file_limit();
-    let place = Place::new(&args.dir);
+    let place = RegistryDirectory::new(&args.dir);
     let acceptor = args.listen.acceptor(&place)?;
     let database = place.database();
     let limits = args.admit.limits()?;
@@ -138,7 +138,7 @@ fn run_replica(args: &Run) -> Result<(), Error> {
         application: args.application.clone().unwrap_or(default.application),
         rpc: args.rpc.clone().unwrap_or(default.rpc),
     };
-    let log = program::begin_log(LogConfig { level: LogLevel::Info, format: LogFormat::Text });
+    let log = program::begin_log(LogConfig { level: LogLevel::Info, format: LogFormat::Text })?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let served = runtime.block_on(async {
         let mut stop = Stop::new()?;

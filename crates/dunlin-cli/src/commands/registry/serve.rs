@@ -20,7 +20,7 @@ use dunlin_tokio::TlsAcceptor;
 use tokio::net::TcpListener;
 
 use super::admission::Admit;
-use super::{Place, failed};
+use super::{RegistryDirectory, failed};
 use crate::commands::program;
 use crate::commands::server::address;
 use crate::tls::identity;
@@ -71,7 +71,7 @@ pub(super) struct Listen {
 
 impl Listen {
     /// The TLS of the HTTPS server.
-    pub(super) fn acceptor(&self, place: &Place) -> Result<TlsAcceptor, Error> {
+    pub(super) fn acceptor(&self, place: &RegistryDirectory) -> Result<TlsAcceptor, Error> {
         let loaded = identity::load(&self.cert, self.key.as_ref(), Side::Server, &place.provider)?;
         https::acceptor(&place.provider, loaded.credential).map_err(|error| misuse(&error))
     }
@@ -85,7 +85,7 @@ impl Listen {
 /// Runs `dunlin registry serve`.
 pub(super) fn run(args: &Serve) -> Result<(), Error> {
     stop::raise_file_limit();
-    let place = Place::new(&args.dir);
+    let place = RegistryDirectory::new(&args.dir);
     let trust = place.trust()?;
     let acceptor = args.listen.acceptor(&place)?;
     let settings = settings(&place, &trust)?;
@@ -104,7 +104,7 @@ pub(super) fn run(args: &Serve) -> Result<(), Error> {
     let database = place.database();
     let limits = args.admit.limits()?;
     let registry = Registry::open(&database, &settings).map_err(|error| failed(&database, &error))?;
-    let log = program::begin_log(LogConfig { level: LogLevel::Info, format: LogFormat::Text });
+    let log = program::begin_log(LogConfig { level: LogLevel::Info, format: LogFormat::Text })?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let served = runtime.block_on(async {
         let mut stop = Stop::new()?;
@@ -130,7 +130,7 @@ pub(super) fn run(args: &Serve) -> Result<(), Error> {
 }
 
 /// The registry's settings. Verifiers and the registry itself read the same file of keys.
-pub(super) fn settings(place: &Place, trust: &RegistryTrust) -> Result<Settings, Error> {
+pub(super) fn settings(place: &RegistryDirectory, trust: &RegistryTrust) -> Result<Settings, Error> {
     let settings = Settings::new(place.provider.clone(), trust.origin(), place.signing_key(&place.key())?);
     let next_key = place.next_key();
     let next = next_key.exists().then(|| place.signing_key(&next_key)).transpose()?;
@@ -166,7 +166,7 @@ pub(super) fn settings(place: &Place, trust: &RegistryTrust) -> Result<Settings,
     })
 }
 
-fn witnesses(args: &Serve, place: &Place) -> Result<Vec<Witness>, Error> {
+fn witnesses(args: &Serve, place: &RegistryDirectory) -> Result<Vec<Witness>, Error> {
     if args.witness.is_empty() {
         return Ok(Vec::new());
     }
@@ -193,7 +193,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let tree = Tree::generate(&TreeSpec::new(KeyType::P256, 10).unwrap()).unwrap();
         let cert = directory.path().join("server.pem");
-        let place = Place::new(directory.path());
+        let place = RegistryDirectory::new(directory.path());
         let chain = certificates_to_pem(&tree.server.chain).unwrap();
         std::fs::write(&cert, [chain, tree.server.key.to_pem().unwrap().to_string()].concat()).unwrap();
         let listen = Listen { accept: "127.0.0.1:0".parse().unwrap(), cert, key: None };

@@ -18,7 +18,7 @@ use dunlin_setup::https::connector_by;
 use dunlin_setup::place::{Place as Setting, options};
 
 use super::serve::Listen;
-use super::{Place, failed};
+use super::{RegistryDirectory, failed};
 use crate::commands::program;
 use crate::did::key_of;
 use crate::registry::trust;
@@ -92,7 +92,7 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
 }
 
 fn init(args: &Init, out: &mut dyn Write) -> Result<(), Error> {
-    let place = Place::new(&args.out);
+    let place = RegistryDirectory::new(&args.out);
     let database = place.database();
     let key = place.watch_key();
     let public = place.watch_public();
@@ -121,7 +121,7 @@ fn init(args: &Init, out: &mut dyn Write) -> Result<(), Error> {
 
 fn run_watch(args: &Run) -> Result<(), Error> {
     stop::raise_file_limit();
-    let place = Place::new(&args.dir);
+    let place = RegistryDirectory::new(&args.dir);
     let acceptor = args.listen.acceptor(&place)?;
     let database = place.database();
     let trust = trust(&args.registry_key, &place.provider)?;
@@ -149,7 +149,7 @@ fn run_watch(args: &Run) -> Result<(), Error> {
     let source = source.map_err(|error| Error::usage("--registry", error, "plain HTTP is never used"))?;
     let watch = Watch::open(&database, &settings, source).map_err(|error| failed(&database, &error))?;
     let watch = Arc::new(watch);
-    let log = program::begin_log(LogConfig { level: LogLevel::Info, format: LogFormat::Text });
+    let log = program::begin_log(LogConfig { level: LogLevel::Info, format: LogFormat::Text })?;
     // The registry asks about every checkpoint, and again while a long log is being verified.
     let limits = Limits { writes_per_minute: 600, write_burst: 600, ..Limits::default() };
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;

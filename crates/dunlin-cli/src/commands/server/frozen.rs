@@ -13,12 +13,11 @@ use dunlin_command::events::{Connection, Event, Failure, Frozen, Side};
 use dunlin_command::report::Report;
 use dunlin_command::session::DtlsStream;
 use dunlin_registry::lookup;
-use dunlin_tokio::{DtlsAssociation, DtlsEndpoint, Resumed};
+use dunlin_tokio::{DtlsAssociation, DtlsEndpoint, Resumed, addresses};
 use tokio::net::{TcpListener, UdpSocket};
 
 use super::{Connections, Listener, Server, at, no_ports};
 use crate::tls::frozen::Thaw;
-use crate::tls::interfaces;
 use crate::tls::log::Level;
 use crate::tls::reasons::Explainer;
 
@@ -71,7 +70,7 @@ impl Server {
         }
         for association in associations {
             let server = self.clone();
-            let from = interfaces::unmapped(association.peer_address());
+            let from = addresses::plain(association.peer_address());
             connections.resume(async move { server.resume(association, from).await });
         }
         if self.frozen.is_some() {

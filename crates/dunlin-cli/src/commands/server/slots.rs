@@ -1,18 +1,13 @@
 //! The places of clients over TCP, and the log of refused clients.
 
-use std::collections::HashMap;
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::Arc;
 
 use dunlin::places::{GivesWay, HandshakeLimit, PlaceLimit, PlaceLimits};
 use dunlin::{Ended, PeerIdentity};
 use dunlin_command::error::{Explanation, count};
 use dunlin_tokio::places::{HandshakePlace, Places, Seated};
 use dunlin_tokio::{AssociationEnded, HandshakeError};
-
-/// The time for which the log has one line about refused clients.
-const PERIOD: Duration = Duration::from_secs(60);
 
 /// The places of --max-connections and its kin.
 pub(super) struct Slots {
@@ -64,7 +59,7 @@ impl Limit {
     }
 
     /// The option with the limit, and the cause.
-    const fn name(self) -> &'static str {
+    pub(super) const fn name(self) -> &'static str {
         match self {
             Self::Places(PlaceLimit::All) => "the limit --max-connections was reached",
             Self::Places(PlaceLimit::PerHost) => "the limit --max-connections-per-host was reached",
@@ -98,11 +93,9 @@ impl Limit {
     }
 
     /// Explains why a client was refused. The log has no line about `left_out` earlier ones.
-    pub(super) fn explain(self, left_out: u64) -> Explanation {
-        let before = match left_out {
-            0 => String::new(),
-            n => format!(", as for {} before it", count(n, "client")),
-        };
+    pub(super) fn explain(self, left_out: Option<u64>) -> Explanation {
+        let before =
+            left_out.map(|n| format!(", as for {} before it", count(n, "client"))).unwrap_or_default();
         Explanation::new(format!("{}{before}", self.name()), self.advice())
     }
 }
@@ -113,27 +106,11 @@ pub(super) fn gave_way(why: GivesWay) -> Explanation {
     Explanation::new(why, "raise --max-connections or the limits for hosts and networks")
 }
 
-/// The time of the last log line about each limit, and the number of clients left out since then.
-#[derive(Default)]
-pub(super) struct Refusals(Mutex<HashMap<&'static str, (Instant, u64)>>);
-
-impl Refusals {
-    /// Notes a refused client. Returns how many earlier ones the log has left out, if it is to have a line
-    /// now.
-    pub(super) fn note(&self, limit: Limit, now: Instant) -> Option<u64> {
-        let mut told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        match told.get_mut(limit.name()) {
-            Some((at, left_out)) if now.saturating_duration_since(*at) < PERIOD => {
-                *left_out += 1;
-                None
-            }
-            _ => told.insert(limit.name(), (now, 0)).map(|(_, left_out)| left_out).or(Some(0)),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use dunlin::Now;
+    use dunlin_tokio::throttle::Throttle;
+
     use super::*;
 
     const LIMITS: PlaceLimits = PlaceLimits { all: 4, per_host: 2, per_network: 3, silence: None };
@@ -170,15 +147,20 @@ mod tests {
 
     #[test]
     fn the_log_tells_of_a_limit_once_a_minute() {
-        let refusals = Refusals::default();
-        let begin = Instant::now();
+        let refusals = Throttle::default();
+        let note = |limit: Limit, ms| {
+            let line = refusals.limit("", limit.name(), Now::from_unix_ms(ms));
+            line.map(|line| line.left_out.unwrap_or(0))
+        };
         let [all, per_host] = [PlaceLimit::All, PlaceLimit::PerHost].map(Limit::Places);
-        assert_eq!(refusals.note(all, begin), Some(0));
-        assert_eq!(refusals.note(all, begin), None);
-        assert_eq!(refusals.note(per_host, begin), Some(0));
-        assert_eq!(refusals.note(Limit::Handshakes(HandshakeLimit::All), begin), Some(0));
-        assert_eq!(refusals.note(all, begin + PERIOD - Duration::from_millis(1)), None);
-        assert_eq!(refusals.note(all, begin + PERIOD), Some(2));
-        assert!(all.explain(2).why.ends_with("--max-connections was reached, as for 2 clients before it"));
+        assert_eq!(note(all, 0), Some(0));
+        assert_eq!(note(all, 0), None);
+        assert_eq!(note(per_host, 0), Some(0));
+        assert_eq!(note(Limit::Handshakes(HandshakeLimit::All), 0), Some(0));
+        assert_eq!(note(all, 59_999), None);
+        assert_eq!(note(all, 60_000), Some(2));
+        assert!(
+            all.explain(Some(2)).why.ends_with("--max-connections was reached, as for 2 clients before it")
+        );
     }
 }

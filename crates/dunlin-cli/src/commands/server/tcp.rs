@@ -3,20 +3,19 @@
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Instant;
 
 use dunlin::places::HandshakeLimit;
 use dunlin::wire::AlertDescription;
 use dunlin_command::counted::Counted;
 use dunlin_command::error::Explanation;
 use dunlin_command::events::Event;
-use dunlin_tokio::places::HandshakePlace;
-use dunlin_tokio::{HandshakeError, TlsAcceptor, addresses};
+use dunlin_tokio::places::{HandshakePlace, accept};
+use dunlin_tokio::throttle::Line;
+use dunlin_tokio::{HandshakeError, TlsAcceptor, now};
 use tokio::net::{TcpListener, TcpStream};
 
 use super::slots::{Limit, Slots};
-use super::{ACCEPT_PAUSE, Choice, Connections, Incoming, Server, Shaken, Unserved};
-use crate::tls::interfaces;
+use super::{Choice, Connections, Incoming, Server, Shaken, Unserved};
 use crate::tls::log::Level;
 
 impl Server {
@@ -24,16 +23,11 @@ impl Server {
     pub(super) async fn accept_tcp(self: Arc<Self>, listener: TcpListener, connections: &mut Connections) {
         let slots = Arc::new(Slots::new(self.args.places()));
         while self.args.naccept.is_none_or(|n| connections.accepted < n) {
-            let (tcp, from) = match listener.accept().await {
-                Ok((tcp, from)) => (tcp, addresses::plain(from)),
-                Err(e) => {
-                    self.not_accepted(&e);
-                    slots.relieve();
-                    tokio::time::sleep(ACCEPT_PAUSE).await;
-                    continue;
-                }
+            let failed = |error: &io::Error| {
+                self.not_accepted(error);
+                slots.relieve();
             };
-            let from = interfaces::unmapped(from);
+            let (tcp, from) = accept(&listener, failed).await;
             let place = match slots.handshake(from.ip()) {
                 Ok(place) => Arc::new(place),
                 Err(limit) => {
@@ -49,7 +43,7 @@ impl Server {
 
     /// Logs that a connection was not accepted, for example for lack of open files, at most once a minute.
     fn not_accepted(&self, error: &io::Error) {
-        if let Some(left_out) = self.refusals.note(Limit::OpenFiles, Instant::now()) {
+        if let Some(Line { left_out }) = self.refusals.limit("", Limit::OpenFiles.name(), now()) {
             let Explanation { why, advice, .. } = Limit::OpenFiles.explain(left_out);
             let why = format!("{why}: {error}; {advice}");
             self.log.say(Level::Error, || why.clone(), || Event::NotAccepted { why: why.clone() });

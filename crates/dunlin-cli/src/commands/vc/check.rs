@@ -27,7 +27,7 @@ Examples:
   dunlin vc verify device.vc --vc-issuers trusted --vc-status status.vc --json
   dunlin vc verify device.vc --vc-issuers trusted --registry https://registry.example --registry-key registry.pub
 
-Anybody can show this file. Only a handshake, in which the holder proves its key, shows that the holder is there.")]
+Anyone can copy this file. Only a handshake proves that the peer holds the key.")]
 pub(super) struct Verify {
     /// The credential.
     file: PathBuf,

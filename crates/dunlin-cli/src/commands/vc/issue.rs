@@ -29,7 +29,7 @@ Examples:
   dunlin vc issue --issuer operator --subject did:key:z6Mk… --claim role=sensor --out device.vc
   dunlin vc issue --issuer operator --subject did:key:z6Mk… --claims device.json --form jwt --days 30 --out device.vc
 
-Without a status list, the credential is valid until it expires: nobody can revoke it.")]
+Without a status list, the issuer cannot revoke the credential: it is valid until it expires.")]
 pub(super) struct Issue {
     /// The DID of the issuer: its directory, or the key of a did:key.
     #[arg(long, value_name = "DIR|FILE")]

@@ -2,9 +2,8 @@
 //!
 //! Exit status: 0 success, 1 failure, 2 wrong use. Errors are one line on stderr: what, why, and what to do.
 
-mod link;
-mod report;
-mod run;
+#[cfg(feature = "experiments")]
+mod experiments;
 mod up;
 
 use std::ffi::OsString;
@@ -16,7 +15,8 @@ use dunlin_command::error::Error;
 use dunlin_command::generate::{Completions, Man};
 use dunlin_command::program;
 
-const EXAMPLES: &str = "\
+const EXAMPLES: &str = if cfg!(feature = "experiments") {
+    "\
 Examples:
   dunlin-lab up                                 a gateway, and devices of every kind
   dunlin-lab list                               all experiments
@@ -24,7 +24,14 @@ Examples:
   dunlin-lab report                             a page with plots of all results in lab/
   dunlin-lab link --a client --b server --delay-ms 30 --loss-percent 1
 
-Exit status: 0 success, 1 failure, 2 wrong use.";
+Exit status: 0 success, 1 failure, 2 wrong use."
+} else {
+    "\
+Examples:
+  dunlin-lab up                                 a gateway, and devices of every kind
+
+This build has no experiments. Exit status: 0 success, 1 failure, 2 wrong use."
+};
 
 /// Measure Dunlin and other stacks in isolated networks, and show Dunlin at work.
 #[derive(Parser)]
@@ -37,14 +44,9 @@ struct Cli {
 #[derive(Subcommand)]
 enum Command {
     Up(up::Args),
-    List(run::List),
-    Run(run::Run),
-    Report(report::Args),
-    Link(link::Args),
-    #[command(hide = true)]
-    Measured(run::Measured),
-    #[command(hide = true)]
-    Upload(run::Upload),
+    #[cfg(feature = "experiments")]
+    #[command(flatten)]
+    Experiments(experiments::Command),
     #[command(after_help = "\
 Examples:
   dunlin-lab completions bash > ~/.local/share/bash-completion/completions/dunlin-lab
@@ -64,12 +66,8 @@ impl Command {
         let out = &mut io::stdout().lock();
         match self {
             Self::Up(args) => up::run(&args, out),
-            Self::List(args) => run::list(&args, out),
-            Self::Run(args) => run::run(&args, out),
-            Self::Report(args) => report::run(&args, out),
-            Self::Link(args) => link::run(&args, out),
-            Self::Measured(args) => run::measured(args),
-            Self::Upload(args) => run::upload(&args),
+            #[cfg(feature = "experiments")]
+            Self::Experiments(command) => command.run(out),
             Self::Completions(args) => args.run(Cli::command(), out),
             Self::Man(args) => args.run(Cli::command()),
         }

@@ -4,19 +4,13 @@ use std::time::Duration;
 
 use dunlin::Side;
 use dunlin::cache::CacheMode;
-use dunlin_pki::{Authority, CaSpec, Identity, KeyPair, KeyType, LeafSpec, Subject, Validity};
-use pki_types::{CertificateDer, PrivateKeyDer};
+use dunlin_pki::{Form, Identity, KeyPair, KeyType};
+use pki_types::CertificateDer;
 
-use super::SERVER_NAME;
+use super::super::keys::{CHAIN_LENGTH, CLIENT_NAME, Issuer, SERVER_NAME};
 use crate::Error;
 use crate::report::Row;
 
-/// Root, intermediate and leaf; the root is not sent.
-const CHAIN_LENGTH: usize = 3;
-const ROOT: &str = "Dunlin root";
-const INTERMEDIATE: &str = "Dunlin intermediate";
-/// The validity of certificates, in days.
-const DAYS: u32 = 30;
 /// Longer than any connection, even with large keys on a busy machine.
 pub(super) const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -30,13 +24,14 @@ pub(super) struct Case<'a> {
     pub(super) mode: Mode,
 }
 
-/// The version of both sides.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Protocol {
-    Tls12,
-    Tls13,
-    Dtls12,
-    Dtls13,
+named! {
+    /// The version of both sides.
+    pub(super) enum Protocol {
+        Tls12 = "tls1.2",
+        Tls13 = "tls1.3",
+        Dtls12 = "dtls1.2",
+        Dtls13 = "dtls1.3",
+    }
 }
 
 /// The types of keys, and their form.
@@ -110,15 +105,6 @@ impl Protocol {
     pub(super) const STREAMS: [Self; 2] = [Self::Tls12, Self::Tls13];
     /// Over UDP.
     pub(super) const DATAGRAMS: [Self; 2] = [Self::Dtls12, Self::Dtls13];
-
-    pub(super) const fn name(self) -> &'static str {
-        match self {
-            Self::Tls12 => "tls1.2",
-            Self::Tls13 => "tls1.3",
-            Self::Dtls12 => "dtls1.2",
-            Self::Dtls13 => "dtls1.3",
-        }
-    }
 
     pub(super) const fn is_over_datagrams(self) -> bool {
         matches!(self, Self::Dtls12 | Self::Dtls13)
@@ -212,40 +198,22 @@ impl Mode {
 impl Keys {
     /// Makes new keys.
     pub(super) fn new(credential: Credential, chain_length: usize) -> Result<Self, Error> {
-        let made = || {
-            let validity = Validity::from_now_days(DAYS)?;
-            let server = LeafSpec::server([SERVER_NAME.parse()?, "127.0.0.1".parse()?], validity);
-            let client = LeafSpec::client(Subject::common_name("device-1")?, validity);
-            let end = |side, leaf| End::new(credential.key_type(side), chain_length, leaf);
-            let client = end(Side::Client, client)?;
-            let server = end(Side::Server, server)?;
-            Ok(Self { credential, chain_length, client, server })
-        };
-        made().map_err(|error: dunlin_pki::Error| Error::new("certificates", &error, error.advice()))
+        let [client, server] =
+            [Side::Client, Side::Server].map(|side| End::new(side, credential.key_type(side), chain_length));
+        Ok(Self { credential, chain_length, client: client?, server: server? })
     }
 }
 
 impl End {
     /// Makes a chain of this many certificates. A chain of one is a self-signed leaf.
-    fn new(key_type: KeyType, chain_length: usize, leaf: LeafSpec) -> Result<Self, dunlin_pki::Error> {
-        let ca =
-            |name: &str| Ok::<_, dunlin_pki::Error>(CaSpec::new(Subject::common_name(name)?, leaf.validity));
-        let root = Authority::root(&ca(ROOT)?, KeyPair::generate(key_type)?)?;
-        if chain_length == 1 {
-            let key = KeyPair::from_der(&PrivateKeyDer::Pkcs8(root.key().to_pkcs8()?.as_slice().into()))?;
-            let identity = root.issue(&LeafSpec { subject: Subject::common_name(ROOT)?, ..leaf }, key)?;
-            let root = identity.chain.first().cloned().ok_or(dunlin_pki::Error::missing("certificate"))?;
-            return Ok(Self { identity, root });
-        }
-        let mut issuer = None;
-        for number in 2..chain_length {
-            let above = issuer.as_ref().unwrap_or(&root);
-            // Two certificates of one name would be self-issued, which no peer sends.
-            let name = if number == 2 { INTERMEDIATE.to_owned() } else { format!("{INTERMEDIATE} {number}") };
-            issuer = Some(above.intermediate(&ca(&name)?, KeyPair::generate(key_type)?)?);
-        }
-        let identity = issuer.as_ref().unwrap_or(&root).issue(&leaf, KeyPair::generate(key_type)?)?;
-        Ok(Self { identity, root: root.certificate().clone() })
+    fn new(side: Side, key_type: KeyType, chain_length: usize) -> Result<Self, Error> {
+        let issuer = Issuer::new(Form::Full, key_type, chain_length)?;
+        let key = KeyPair::generate(key_type)?;
+        let identity = match side {
+            Side::Client => issuer.client(CLIENT_NAME, key)?,
+            Side::Server => issuer.server(&[SERVER_NAME, "127.0.0.1"], key)?,
+        };
+        Ok(Self { root: issuer.anchor_of(&identity), identity })
     }
 }
 
@@ -291,11 +259,12 @@ impl<'a> Case<'a> {
             _ => None,
         };
         let full = openssl.or(measured).filter(|_| self.is_the_papers());
-        match (full, self.paper_saved_percent(mtu, connection)) {
-            (Some(full), Some(saved)) => row.paper("total_bytes", (full * (1.0 - saved / 100.0)).round()),
-            (Some(full), None) if self.mode == Mode::Vanilla => row.paper("total_bytes", full),
-            _ => row,
-        }
+        let total = match self.paper_saved_percent(mtu, connection) {
+            Some(saved) => full.map(|full| (full * (1.0 - saved / 100.0)).round()),
+            None if self.mode == Mode::Vanilla => full,
+            None => None,
+        };
+        row.paper("total_bytes", total)
     }
 
     /// Adds this mode's saving against a full handshake of `full` bytes, and the paper's saving.
@@ -308,11 +277,8 @@ impl<'a> Case<'a> {
         totals: &[f64],
     ) -> Row {
         let saved: Vec<_> = totals.iter().map(|total| (1.0 - total / full) * 100.0).collect();
-        let row = row.figure("saved_percent", &saved);
-        match self.paper_saved_percent(mtu, connection).filter(|_| self.is_the_papers()) {
-            Some(percent) => row.paper("saved_percent", percent),
-            None => row,
-        }
+        let paper = if self.is_the_papers() { self.paper_saved_percent(mtu, connection) } else { None };
+        row.figure("saved_percent", &saved).paper("saved_percent", paper)
     }
 
     /// Returns whether the paper gives bytes for these keys over this transport.

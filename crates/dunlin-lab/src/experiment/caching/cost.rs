@@ -2,11 +2,8 @@
 //!
 //! The time is the processor time of the thread, so other programs do not count. Valgrind's callgrind counts
 //! instructions in a separate process, which this program starts, because virtual machines seldom give access
-//! to processor counters. Valgrind's processor has AES-NI and AVX2, but no SHA extensions and no AVX-512, so
-//! counts compare only with counts.
+//! to processor counters.
 
-use std::ffi::OsString;
-use std::fs;
 use std::hint::black_box;
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,11 +11,13 @@ use std::time::Duration;
 use dunlin::{ClientConfig, ServerAddress, ServerConfig, Side, TlsConnection};
 use nix::time::{ClockId, clock_gettime};
 
-use super::SERVER_NAME;
+use super::super::keys::SERVER_NAME;
+use super::super::valgrind::Counts;
 use super::case::{CONNECTIONS, Case, Handshake, Mode};
-use super::ends::{client, expect, failed, server};
+use super::ends::{client, expect, server};
 use super::valgrind;
 use crate::Error;
+use crate::error::failed;
 use crate::net::on_own_thread;
 use crate::report::Row;
 
@@ -162,34 +161,10 @@ pub(super) const TASK: &str = "instructions";
 
 /// Counts the instructions of client and server in a repeated connection.
 fn count(case: &Case<'_>) -> Result<[f64; 2], Error> {
-    let directory = tempfile::tempdir().map_err(valgrind::failed)?;
-    let counts = directory.path().join("counts");
-    let mut file = OsString::from("--callgrind-out-file=");
-    file.push(&counts);
-    let options = ["--tool=callgrind", "--compress-strings=no", "--compress-pos=no"].map(OsString::from);
-    let toggles = [CLIENT, SERVER].map(|name| format!("--toggle-collect=*{name}*").into());
-    valgrind::told(options.into_iter().chain(toggles).chain([file]), TASK, case)?;
-    let counts = fs::read_to_string(counts).map_err(valgrind::failed)?;
-    let of = |name| match inclusive(&counts, name) {
-        0 => Err(valgrind::failed(format_args!("it has not seen {name}: was this program stripped?"))),
-        sum => Ok(sum as f64 / COUNTED as f64),
-    };
-    Ok([of(CLIENT)?, of(SERVER)?])
-}
-
-/// The inclusive cost of a function: its own, and that of all its calls. Callgrind's format has a block for
-/// each function, with a line for its own cost at each place, and one for the cost of each of its calls.
-pub(in crate::experiment) fn inclusive(counts: &str, function: &str) -> u64 {
-    let mut inside = false;
-    let mut sum = 0;
-    for line in counts.lines() {
-        if let Some(name) = line.strip_prefix("fn=") {
-            inside = name.contains(function);
-        } else if inside && line.starts_with(|first: char| first.is_ascii_digit()) {
-            sum += line.split(' ').nth(1).and_then(|count| count.parse::<u64>().ok()).unwrap_or_default();
-        }
-    }
-    sum
+    let counts = Counts::new()?;
+    let options = counts.options([CLIENT, SERVER].map(|name| format!("*{name}*")));
+    valgrind::told(options, TASK, case)?;
+    Ok([counts.of(CLIENT)? / COUNTED as f64, counts.of(SERVER)? / COUNTED as f64])
 }
 
 /// The functions in which all of a side's work is done, as callgrind finds them.
@@ -242,13 +217,5 @@ mod tests {
                 }
             }
         }
-    }
-
-    #[test]
-    fn counts_include_called_functions() {
-        let counts = "events: Ir\n\nfn=main\n5 9\ncfn=a::work_of_the_client\ncalls=1 7\n6 100\n\n\
-                      fn=a::work_of_the_client\n7 3\nfi=other.rs\n8 2\ncfn=b\ncalls=2 9\n8 95\n\nfn=b\n9 95\n\ntotals: 109\n";
-        assert_eq!(inclusive(counts, CLIENT), 100);
-        assert_eq!(inclusive(counts, SERVER), 0);
     }
 }

@@ -10,11 +10,13 @@ use dunlin_sim::{CLIENT_ADDRESS, Endpoint, SERVER_ADDRESS, Sent};
 
 pub(super) use super::super::datagrams::is_undisturbed;
 use super::super::datagrams::{IP_AND_UDP, Sockets, Talking, frames};
+use super::super::keys::SERVER_NAME;
 use super::case::{Case, Handshake};
-use super::ends::{client, expect, failed, server};
-use super::{ANSWER, DELAY, FIRST_PORT, PAUSE, QUESTION, SERVER_NAME};
+use super::ends::{client, expect, server};
+use super::{ANSWER, DELAY, FIRST_PORT, PAUSE, QUESTION};
 use crate::Error;
 use crate::capture::Frame;
+use crate::error::failed;
 use crate::net::Pair;
 
 /// The configurations of both sides for links with this MTU.

@@ -1,9 +1,8 @@
 //! The configurations of both of Dunlin's sides, and what their handshakes must be.
 
-use std::fmt::Display;
 use std::sync::Arc;
 
-use dunlin::auth::{RawKeyTrust, X509Trust};
+use dunlin::auth::RawKeyTrust;
 use dunlin::cache::DEFAULT_MAX_AGE;
 use dunlin::crypto::Tls12CipherSuite;
 use dunlin::resume::Tickets;
@@ -14,10 +13,11 @@ use dunlin_awslc::tls12::{
 };
 use dunlin_pki::KeyType;
 use dunlin_store::{MemoryClientCache, MemoryClientSessions, MemoryServerCache, MemoryServerSessions};
-use pki_types::PrivateKeyDer;
 
+use super::super::keys::{self, credential, trust};
 use super::case::{CONNECTIONS, Case, Credential, End, Handshake, Mode, Protocol};
 use crate::Error;
+use crate::error::failed;
 
 pub(super) fn client(case: &Case<'_>) -> Result<ClientConfig, Error> {
     let config =
@@ -56,16 +56,13 @@ pub(super) fn server(case: &Case<'_>) -> Result<ServerConfig, Error> {
 
 fn profile(case: &Case<'_>, own: &End, peer: &End) -> Result<Profile, Error> {
     let provider = Arc::new(dunlin_awslc::provider());
-    let der = own.identity.key.to_pkcs8().map_err(failed)?;
-    let key = provider.key_loader.load(&PrivateKeyDer::Pkcs8(der.as_slice().into())).map_err(failed)?;
     let (credential, trust) = match case.keys.credential {
         Credential::X509(_) | Credential::Mixed { .. } => {
-            let x509 = X509Trust::anchors([peer.root.clone()]).map_err(failed)?;
-            let credential = dunlin::Credential::x509(own.identity.chain.clone(), key);
-            (credential, Trust { x509: Some(x509), raw_key: None })
+            (credential(&provider, &own.identity)?, trust([peer.root.clone()])?)
         }
         Credential::RawKey(_) => {
             let raw_key = RawKeyTrust::Keys(vec![peer.identity.key.public_key().clone()]);
+            let key = own.identity.key.signing_key(&provider)?;
             (dunlin::Credential::raw_key(key), Trust { x509: None, raw_key: Some(raw_key) })
         }
     };
@@ -93,19 +90,11 @@ const fn suite(credential: Credential) -> &'static Tls12CipherSuite {
 
 /// The signature schemes of handshakes and certificates. If the sides' keys differ, both are RSA keys.
 fn schemes(case: &Case<'_>) -> Vec<SignatureScheme> {
-    match (case.keys.credential.key_type(Side::Server), case.protocol) {
-        (KeyType::P256, _) => vec![SignatureScheme::ECDSA_SECP256R1_SHA256],
-        (KeyType::P384, _) => vec![SignatureScheme::ECDSA_SECP384R1_SHA384],
-        (KeyType::P521, _) => vec![SignatureScheme::ECDSA_SECP521R1_SHA512],
-        (KeyType::Ed25519, _) => vec![SignatureScheme::ED25519],
-        (KeyType::MlDsa44, _) => vec![SignatureScheme::MLDSA44],
-        (KeyType::MlDsa65, _) => vec![SignatureScheme::MLDSA65],
-        (KeyType::RsaPss2048 | KeyType::RsaPss3072 | KeyType::RsaPss4096, _) => {
-            vec![SignatureScheme::RSA_PSS_PSS_SHA256]
+    match case.keys.credential.key_type(Side::Server) {
+        KeyType::Rsa2048 | KeyType::Rsa4096 if case.protocol.is_version_12() => {
+            vec![SignatureScheme::RSA_PKCS1_SHA256]
         }
-        (_, Protocol::Tls12 | Protocol::Dtls12) => vec![SignatureScheme::RSA_PKCS1_SHA256],
-        // RFC 8446 §4.2.3: RSASSA-PKCS1-v1_5 signs certificates, but not handshakes.
-        (_, _) => vec![SignatureScheme::RSA_PSS_RSAE_SHA256, SignatureScheme::RSA_PKCS1_SHA256],
+        key_type => keys::schemes(key_type),
     }
 }
 
@@ -124,8 +113,4 @@ pub(super) fn expect(side: Side, negotiated: Option<&Negotiated>, wanted: Handsh
     } else {
         Err(failed(format_args!("a handshake is not {wanted:?}, as it should be")))
     }
-}
-
-pub(super) fn failed(why: impl Display) -> Error {
-    Error::new("dunlin", why, "run it again; if it stays, this is a fault in dunlin")
 }

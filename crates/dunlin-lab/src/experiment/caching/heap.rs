@@ -16,12 +16,13 @@ use dunlin::{ClientAuth, ClientConfig, Now, ServerAddress, ServerConfig, Side, T
 use dunlin_store::{MemoryClientCache, MemoryServerCache};
 
 use super::super::Progress;
-use super::SERVER_NAME;
+use super::super::keys::SERVER_NAME;
 use super::case::{CONNECTIONS, Case, Credential, Handshake, Keys, Mode, Protocol};
 use super::cost::Ends;
-use super::ends::{client, expect, failed, server};
+use super::ends::{client, expect, server};
 use super::valgrind;
 use crate::Error;
+use crate::error::failed;
 use crate::report::Row;
 
 /// A block larger than everything else: while a side holds it, the heap is at its peak.
@@ -199,7 +200,7 @@ fn bytes(line: &str, told: &str) -> Result<f64, Error> {
     let digits = bytes.map(|bytes| bytes.replace(|c: char| !c.is_ascii_digit(), ""));
     digits
         .and_then(|digits| digits.parse().ok())
-        .ok_or_else(|| valgrind::failed("dhat does not say how large the heap was"))
+        .ok_or_else(|| super::super::valgrind::failed("dhat does not say how large the heap was"))
 }
 
 /// One side and its memory. The other side is another process at its standard input and output.

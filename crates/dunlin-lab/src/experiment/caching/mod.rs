@@ -19,21 +19,20 @@ mod virtual_time;
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::rc::Rc;
 use std::time::Duration;
 
 use case::{CONNECTIONS, Case, Credential, Keys, Mode, PATIENCE, Protocol};
-pub(super) use cost::inclusive;
-
 use dunlin_pki::KeyType;
 use foreign::Files;
 
+use super::foreign::{Foreign, OPENSSL_AS_SHIPPED, is_installed};
+use super::valgrind::{ADVICE, PROGRAM};
 use super::{Experiment, Plan, Progress, Way};
 use crate::Error;
 use crate::capture::{Capture, Frame, save_pcap};
 use crate::count::{Connection, Layers, connections};
 use crate::net::{Ground, Pair};
-use crate::report::{Row, median_of};
+use crate::report::{About, Row, median_of};
 
 /// In virtual time, the delay in one direction, as of a short cable.
 const DELAY: Duration = Duration::from_micros(50);
@@ -45,47 +44,51 @@ const FIRST_PORT: u16 = 50_000;
 const QUESTION: &[u8] = b"hello wolfssl!";
 /// The server's answer.
 const ANSWER: &[u8] = b"I hear you fa shizzle!";
-/// The name in the server's certificate. It is checked, but not sent.
-const SERVER_NAME: &str = "localhost";
 /// The maximum number of repetitions if packets were retransmitted.
 const ATTEMPTS: u32 = 10;
 /// The MTU of IEEE 802.15.4.
 const SMALLEST_MTU: u16 = 127;
-/// The experiment `caching`.
-pub(super) struct Caching;
-
-/// An implementation of TLS.
-trait Stack {
-    fn name(&self) -> &'static str;
-
-    /// Returns whether it supports the protocol with these keys in this mode, over packets of this length.
-    fn has(&self, case: &Case<'_>, mtu: u16) -> bool;
-
-    /// Connects twice, as the case says.
-    ///
-    /// # Errors
-    /// A handshake failed, or was of another kind than the case says.
-    fn connect(&self, ground: &Ground, pair: &Pair, case: &Case<'_>, mtu: u16) -> Result<(), Error>;
+/// A stack in its environment.
+enum Stack<'g> {
+    /// Dunlin in virtual time.
+    Virtual,
+    /// Dunlin on real sockets.
+    Dunlin(&'g Ground),
+    /// Another library on real sockets.
+    Foreign(&'g Ground, Foreign),
 }
 
-/// A stack in its environment.
-trait Measured {
-    fn name(&self) -> &'static str;
+impl Stack<'_> {
+    const fn name(&self) -> &'static str {
+        match self {
+            Self::Virtual | Self::Dunlin(_) => "dunlin",
+            Self::Foreign(_, foreign) => foreign.name,
+        }
+    }
 
     /// Returns whether it supports the protocol with these keys in this mode, over packets of this length.
-    fn has(&self, case: &Case<'_>, mtu: u16) -> bool;
+    fn has(&self, case: &Case<'_>, mtu: u16) -> bool {
+        match self {
+            Self::Virtual | Self::Dunlin(_) => true,
+            Self::Foreign(_, foreign) => foreign::has(foreign, case, mtu),
+        }
+    }
 
     /// Returns the frames of the two connections of the case.
     ///
     /// # Errors
-    /// As [`Stack::connect`], or a missing part.
-    fn frames(&self, case: &Case<'_>, mtu: u16) -> Result<Vec<Frame>, Error>;
-}
-
-/// A stack on real sockets.
-struct OnSockets {
-    ground: Rc<Ground>,
-    stack: Box<dyn Stack>,
+    /// A handshake failed, or was of another kind than the case says, or a part is missing.
+    fn frames(&self, case: &Case<'_>, mtu: u16) -> Result<Vec<Frame>, Error> {
+        match self {
+            Self::Virtual => virtual_time::frames(case, mtu),
+            Self::Dunlin(ground) => {
+                on_sockets(self.name(), ground, case, mtu, |pair| dunlin::connect(pair, case, mtu))
+            }
+            Self::Foreign(ground, foreign) => on_sockets(self.name(), ground, case, mtu, |pair| {
+                foreign::connect(foreign, ground, pair, case, mtu)
+            }),
+        }
+    }
 }
 
 /// The cells of a plan, by their parameters.
@@ -168,25 +171,17 @@ fn chains(quick: bool) -> Vec<(Credential, usize)> {
     lengths.chain(others).chain([(Credential::RAW_P256, 1)]).collect()
 }
 
-impl Experiment for Caching {
-    fn name(&self) -> &'static str {
-        "caching"
-    }
-
-    fn about(&self) -> &'static str {
-        "cost of a first and a repeated handshake: bytes by layer, instructions, airtime (BiTHaC)"
-    }
-
-    fn paper(&self) -> Option<&'static str> {
-        Some(
+/// The experiment `caching`.
+pub(super) const EXPERIMENT: Experiment = Experiment {
+    name: "caching",
+    about: About {
+        subject: "cost of a first and a repeated handshake: bytes by layer, instructions, airtime (BiTHaC)",
+        paper: Some(
             "J. Bodenhausen, S. Mangel, T. Vogt, M. Henze: Bidirectional TLS Handshake Caching for Constrained Industrial IoT \
              Scenarios (BiTHaC), RWTH Aachen University and Fraunhofer FKIE. Its percentages are applied to the full \
              handshake of OpenSSL as shipped in this run; of TLS 1.2 it gives the remaining bytes as 43.25 to 38.86 %.",
-        )
-    }
-
-    fn terms(&self) -> &'static [(&'static str, &'static str)] {
-        &[
+        ),
+        terms: &[
             ("vanilla", "a full handshake; the server sends no tickets"),
             ("rfc7924", "the client has cached the server's Certificate and CertificateRequest (RFC 7924)"),
             ("bithac", "in addition, the server has cached the client's Certificate, as in the paper"),
@@ -204,56 +199,49 @@ impl Experiment for Caching {
                 "virtual",
                 "the same engine in virtual time; over a TCP that sends what Linux would send, or over UDP",
             ),
-        ]
-    }
+        ],
+    },
+    packages: &["libssl-dev", "libgnutls28-dev", "libwolfssl-dev", "valgrind"],
+    ways: &[Way::Real, Way::Virtual],
+    runs: 10,
+    run,
+};
 
-    fn packages(&self) -> &'static [&'static str] {
-        &["libssl-dev", "libgnutls28-dev", "libwolfssl-dev", "valgrind"]
+fn run(plan: &Plan, progress: &Progress, rows: &mut Vec<Row>) -> Result<(), Error> {
+    let ground = if plan.way == Way::Real { Some(Ground::new()?) } else { None };
+    let mut stacks = vec![ground.as_ref().map_or(Stack::Virtual, Stack::Dunlin)];
+    if let Some(ground) = &ground {
+        let rivals = foreign::LIBRARIES.iter().filter_map(|library| progress.without(library.compile()));
+        stacks.extend(rivals.map(|foreign| Stack::Foreign(ground, foreign)));
     }
-
-    fn ways(&self) -> &'static [Way] {
-        &[Way::Real, Way::Virtual]
-    }
-
-    fn runs(&self) -> u32 {
-        10
-    }
-
-    fn run(&self, plan: &Plan, progress: &Progress, rows: &mut Vec<Row>) -> Result<(), Error> {
-        let measured: Vec<Box<dyn Measured>> = match plan.way {
-            Way::Real => on_sockets(progress)?,
-            Way::Virtual => vec![Box::new(virtual_time::InVirtualTime)],
-        };
-        let cells = Cells::new(plan.quick);
-        let chains = chains(plan.quick);
-        let on_air = airtime::credentials(plan.quick);
-        let can_count =
-            valgrind::is_there().inspect_err(|error| progress.note(&format!("left out: {error}"))).is_ok();
-        let in_memory =
-            |(credential, chain_length)| InMemory { credential, chain_length, quick: plan.quick, can_count };
-        let chains: Vec<_> = chains.into_iter().map(in_memory).collect();
-        let in_memory_steps: usize = chains.iter().map(InMemory::steps).sum();
-        progress.steps(cells.len() * plan.runs as usize + in_memory_steps + on_air.len());
-        for &credential in &cells.credentials {
-            progress.now(format!("{} keys", credential.name()));
-            let keys = Keys::new(credential, credential.chain_length())?;
-            let mut full = Full::default();
-            for (protocol, mtu, mode) in cells.of(credential) {
-                let case = Case { keys: &keys, protocol, mode };
-                progress.now(format!("{}, MTU {mtu}", case.name()));
-                rows.extend(measure(&measured, &case, mtu, plan, &mut full, progress)?);
-            }
+    let cells = Cells::new(plan.quick);
+    let chains = chains(plan.quick);
+    let on_air = airtime::credentials(plan.quick);
+    let can_count = progress.without(is_installed(PROGRAM, ADVICE)).is_some();
+    let in_memory =
+        |(credential, chain_length)| InMemory { credential, chain_length, quick: plan.quick, can_count };
+    let chains: Vec<_> = chains.into_iter().map(in_memory).collect();
+    let in_memory_steps: usize = chains.iter().map(InMemory::steps).sum();
+    progress.steps(cells.len() * plan.runs as usize + in_memory_steps + on_air.len());
+    for &credential in &cells.credentials {
+        progress.now(format!("{} keys", credential.name()));
+        let keys = Keys::new(credential, credential.chain_length())?;
+        let mut full = Full::default();
+        for (protocol, mtu, mode) in cells.of(credential) {
+            let case = Case { keys: &keys, protocol, mode };
+            progress.now(format!("{}, MTU {mtu}", case.name()));
+            rows.extend(measure(&stacks, &case, mtu, plan, &mut full, progress)?);
         }
-        for chain in chains {
-            rows.extend(chain.rows(progress)?);
-        }
-        for credential in on_air {
-            progress.now(format!("{} on the air", credential.name()));
-            rows.extend(airtime::rows(&Keys::new(credential, credential.chain_length())?, plan.runs)?);
-            progress.step();
-        }
-        Ok(())
     }
+    for chain in chains {
+        rows.extend(chain.rows(progress)?);
+    }
+    for credential in on_air {
+        progress.now(format!("{} on the air", credential.name()));
+        rows.extend(airtime::rows(&Keys::new(credential, credential.chain_length())?, plan.runs)?);
+        progress.step();
+    }
+    Ok(())
 }
 
 /// The keys whose heap is counted: the paper's.
@@ -325,23 +313,9 @@ impl Full {
     }
 }
 
-/// Dunlin, and the rivals whose libraries this machine has.
-fn on_sockets(progress: &Progress) -> Result<Vec<Box<dyn Measured>>, Error> {
-    let ground = Rc::new(Ground::new()?);
-    let mut stacks: Vec<Box<dyn Stack>> = vec![Box::new(dunlin::Dunlin)];
-    for library in foreign::LIBRARIES {
-        match library.compile() {
-            Ok(foreign) => stacks.push(Box::new(foreign)),
-            Err(error) => progress.note(&format!("left out: {error}")),
-        }
-    }
-    let on_sockets = |stack| Box::new(OnSockets { ground: Rc::clone(&ground), stack }) as Box<dyn Measured>;
-    Ok(stacks.into_iter().map(on_sockets).collect())
-}
-
 /// Measures the rows of a case for all stacks in turns.
 fn measure(
-    stacks: &[Box<dyn Measured>],
+    stacks: &[Stack<'_>],
     case: &Case<'_>,
     mtu: u16,
     plan: &Plan,
@@ -377,12 +351,8 @@ fn measure(
         let row = case.row(stack).with("connection", CONNECTIONS[*connection]);
         let row = row.with("way", plan.way.name()).with("mtu", mtu).figure("total_bytes", totals);
         let without = full.of(stack, case, mtu, *connection);
-        let row = case.with_paper(
-            row,
-            mtu,
-            *connection,
-            full.of(foreign::OPENSSL_AS_SHIPPED, case, mtu, *connection),
-        );
+        let openssl = full.of(OPENSSL_AS_SHIPPED, case, mtu, *connection);
+        let row = case.with_paper(row, mtu, *connection, openssl);
         let row = match without.filter(|_| case.mode != Mode::Vanilla) {
             Some(full) => case.with_saving(row, mtu, *connection, full, totals),
             None => row,
@@ -402,12 +372,9 @@ fn with_layers(row: Row, case: &Case<'_>, connection: usize, all: &[(Layers, u64
         .figure("link_bytes", &figure(|layers| layers.link_bytes))
         .figure("ip_bytes", &figure(|layers| layers.ip_bytes))
         .figure("transport_bytes", &figure(|layers| layers.transport_bytes))
-        .figure("tls_bytes", &figure(|layers| layers.tls_bytes));
-    let row = match case.paper_tls(connection) {
-        Some(bytes) => row.paper("tls_bytes", bytes),
-        None => row,
-    };
-    let row = row.figure("packets", &figure(|layers| layers.packets));
+        .figure("tls_bytes", &figure(|layers| layers.tls_bytes))
+        .paper("tls_bytes", case.paper_tls(connection))
+        .figure("packets", &figure(|layers| layers.packets));
     if !case.protocol.is_over_datagrams() {
         // TCP never sends them.
         return row;
@@ -415,48 +382,44 @@ fn with_layers(row: Row, case: &Case<'_>, connection: usize, all: &[(Layers, u64
     row.figure("ip_fragments", &figure(|layers| layers.ip_fragments))
 }
 
-impl Measured for OnSockets {
-    fn name(&self) -> &'static str {
-        self.stack.name()
-    }
-
-    fn has(&self, case: &Case<'_>, mtu: u16) -> bool {
-        self.stack.has(case, mtu)
-    }
-
-    /// On a busy machine, TCP or a stack may mistake a delay for a loss and retransmit. That is not the
-    /// stack's fault, so the measurement is repeated.
-    fn frames(&self, case: &Case<'_>, mtu: u16) -> Result<Vec<Frame>, Error> {
-        let failed = |why: &str| Error::new(self.name(), why, "run it again on an idle machine");
-        for attempt in 1..=ATTEMPTS {
-            // New namespaces, so that TCP remembers no other connection.
-            let pair = self.ground.pair(mtu)?;
-            let mut capture = Capture::start(&pair.client, Pair::DEVICE)?;
-            let connected = self.stack.connect(&self.ground, &pair, case, mtu);
-            if case.protocol.is_over_datagrams() {
-                let frames = capture.finish()?;
-                // A rival may fail when its datagrams come late.
-                match (datagrams::is_undisturbed(&frames), connected) {
-                    (true, connected) => return connected.map(|()| frames),
-                    (false, Err(error)) if attempt == ATTEMPTS => return Err(error),
-                    (false, _) => continue,
-                }
-            }
-            connected?;
-            let closed = |frames: &[Frame]| {
-                let all = connections(frames);
-                all.len() == CONNECTIONS.len() && all.iter().all(Connection::is_closed)
-            };
-            if !capture.wait(PATIENCE, closed)? {
-                return Err(failed("two connections should open and close, but do not"));
-            }
+/// Returns the frames of two connections on real sockets. On a busy machine, TCP or a stack may mistake a delay
+/// for a loss and retransmit. That is not the stack's fault, so the measurement is repeated.
+fn on_sockets(
+    name: &str,
+    ground: &Ground,
+    case: &Case<'_>,
+    mtu: u16,
+    connect: impl Fn(&Pair) -> Result<(), Error>,
+) -> Result<Vec<Frame>, Error> {
+    let failed = |why: &str| Error::new(name, why, "run it again on an idle machine");
+    for attempt in 1..=ATTEMPTS {
+        // New namespaces, so that TCP remembers no other connection.
+        let pair = ground.pair(mtu)?;
+        let mut capture = Capture::start(&pair.client, Pair::DEVICE)?;
+        let connected = connect(&pair);
+        if case.protocol.is_over_datagrams() {
             let frames = capture.finish()?;
-            if connections(&frames).iter().all(|connection| connection.resent_packets == 0) {
-                return Ok(frames);
+            // A rival may fail when its datagrams come late.
+            match (datagrams::is_undisturbed(&frames), connected) {
+                (true, connected) => return connected.map(|()| frames),
+                (false, Err(error)) if attempt == ATTEMPTS => return Err(error),
+                (false, _) => continue,
             }
         }
-        Err(failed("packets are sent again and again"))
+        connected?;
+        let closed = |frames: &[Frame]| {
+            let all = connections(frames);
+            all.len() == CONNECTIONS.len() && all.iter().all(Connection::is_closed)
+        };
+        if !capture.wait(PATIENCE, closed)? {
+            return Err(failed("two connections should open and close, but do not"));
+        }
+        let frames = capture.finish()?;
+        if connections(&frames).iter().all(|connection| connection.resent_packets == 0) {
+            return Ok(frames);
+        }
     }
+    Err(failed("packets are sent again and again"))
 }
 
 /// Runs a task that the experiment `caching` measures from outside, when this program has started itself

@@ -1,13 +1,7 @@
 // OpenSSL. Settings that the method leaves open are OpenSSL's defaults, except those that make hellos small.
 
+static SSL_CTX *ctx;
 static SSL_SESSION *session;
-
-static int keep(SSL *ssl, SSL_SESSION *new) {
-    (void)ssl;
-    SSL_SESSION_free(session);
-    session = new;
-    return 1;
-}
 
 #ifndef AS_SHIPPED
 // The schemes of the handshake and of the certificates.
@@ -20,87 +14,48 @@ static const char *schemes_of(const EVP_PKEY *key) {
 }
 #endif
 
-static SSL_CTX *configure(int server, int resume, char **files) {
-    int datagrams = is(files[VERSION], "dtls1.2"), tls13 = is(files[VERSION], "tls1.3");
-    SSL_CTX *ctx = SSL_CTX_new(datagrams ? DTLS_method() : TLS_method());
-    int version = datagrams ? DTLS1_2_VERSION : tls13 ? TLS1_3_VERSION : TLS1_2_VERSION;
-    if (!ctx || !SSL_CTX_set_min_proto_version(ctx, version)) refuse("no such version");
-    if (!SSL_CTX_set_max_proto_version(ctx, version)) refuse("no such version");
-    if (tls13 ? !SSL_CTX_set_ciphersuites(ctx, "TLS_AES_256_GCM_SHA384") : !SSL_CTX_set_cipher_list(ctx, files[SUITE]))
+static void configure(int server, int resume, char **words) {
+    int tls13 = is(words[VERSION], "tls1.3");
+    ctx = new_context(words[VERSION]);
+    if (tls13 ? !SSL_CTX_set_ciphersuites(ctx, "TLS_AES_256_GCM_SHA384") : !SSL_CTX_set_cipher_list(ctx, words[SUITE]))
         refuse("no cipher suite");
     if (!SSL_CTX_set1_groups_list(ctx, "P-256")) refuse("no group");
-    if (SSL_CTX_use_certificate_chain_file(ctx, files[CHAIN]) != 1) refuse("no certificate");
-    if (SSL_CTX_use_PrivateKey_file(ctx, files[KEY], SSL_FILETYPE_PEM) != 1) refuse("no key");
-    if (SSL_CTX_load_verify_locations(ctx, files[ROOT], NULL) != 1) refuse("no root");
-    SSL_CTX_set_verify(ctx, SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT, NULL);
-    // The chain is what the file has: leaf and intermediate, without the root.
-    SSL_CTX_set_mode(ctx, SSL_MODE_NO_AUTO_CHAIN | SSL_MODE_AUTO_RETRY);
+    use_files(ctx, words + ROOT);
     // Tickets that name a session: those that hold one would carry the client's certificates. In TLS 1.2 a
     // session has an ID.
     if (server || !tls13) SSL_CTX_set_options(ctx, SSL_OP_NO_TICKET);
+    shorten_hellos(ctx);
 #ifndef AS_SHIPPED
-    SSL_CTX_clear_options(ctx, SSL_OP_ENABLE_MIDDLEBOX_COMPAT);
-    SSL_CTX_set_options(ctx, SSL_OP_NO_ENCRYPT_THEN_MAC);
     if (!SSL_CTX_set1_sigalgs_list(ctx, schemes_of(SSL_CTX_get0_privatekey(ctx)))) refuse("no signature scheme");
 #endif
-    if (datagrams && server) {
-        SSL_CTX_set_options(ctx, SSL_OP_COOKIE_EXCHANGE);
-        use_cookies(ctx);
-    }
+    if (server && is(words[VERSION], "dtls1.2")) demand_cookies(ctx);
     if (!resume) SSL_CTX_set_session_cache_mode(ctx, SSL_SESS_CACHE_OFF);
     if (server) {
         SSL_CTX_set_num_tickets(ctx, resume);
         SSL_CTX_set_session_id_context(ctx, (const unsigned char *)"lab", 3);
-    } else if (resume) {
-        SSL_CTX_set_session_cache_mode(ctx, SSL_SESS_CACHE_CLIENT | SSL_SESS_CACHE_NO_INTERNAL);
-        SSL_CTX_sess_set_new_cb(ctx, keep);
-    }
-    return ctx;
-}
-
-static void expect(SSL *ssl, const char *message) {
-    char buffer[64];
-    int length = SSL_read(ssl, buffer, sizeof buffer);
-    if (length != (int)strlen(message) || memcmp(buffer, message, length)) refuse("another message");
-}
-
-static void say(SSL *ssl, const char *message) {
-    if (SSL_write(ssl, message, strlen(message)) != (int)strlen(message)) refuse("cannot write");
-}
-
-static void expect_end(SSL *ssl) {
-    char byte;
-    int result = SSL_read(ssl, &byte, 1);
-    if (SSL_get_error(ssl, result) != SSL_ERROR_ZERO_RETURN) refuse("no close_notify");
-}
-
-int main(int argc, char **argv) {
-    alarm(PATIENCE_SECONDS);
-    if (argc <= KEY) fail("arguments");
-    int server = is(argv[ROLE], "server");
-    SSL_CTX *ctx = configure(server, is(argv[MODE], "resumption"), argv);
-    int listeners[CONNECTIONS] = {-1, -1};
-    if (server) listen_for_all(argv, listeners);
-    for (int i = 0; i < CONNECTIONS; i++) {
-        int fd = open_connection(argv, i, listeners[i]);
-        SSL *ssl = SSL_new(ctx);
-        if (!ssl || !SSL_set_fd(ssl, fd)) refuse("no connection");
-        if (is(argv[VERSION], "dtls1.2")) use_datagrams(ssl, fd, atoi(argv[MTU]) - IP_AND_UDP);
-        if (!server && session && !SSL_set_session(ssl, session)) refuse("no session");
-        if ((server ? SSL_accept(ssl) : SSL_connect(ssl)) != 1) refuse("no handshake");
-        if (server) {
-            expect(ssl, QUESTION);
-            say(ssl, ANSWER);
-            expect_end(ssl);
-            SSL_shutdown(ssl);
-        } else {
-            say(ssl, QUESTION);
-            expect(ssl, ANSWER);
-            SSL_shutdown(ssl);
-            expect_end(ssl);
-            puts(SSL_session_reused(ssl) ? "resumed" : "full");
-        }
-        SSL_free(ssl);
-        close(fd);
     }
 }
+
+static void *begin(int server, int fd, int largest) {
+    SSL *ssl = new_connection(ctx, fd, largest);
+    if (session && !SSL_set_session(ssl, session)) refuse("no session");
+    if ((server ? SSL_accept(ssl) : SSL_connect(ssl)) != 1) refuse("no handshake");
+    return ssl;
+}
+
+static void keep_session(void *ssl) { session = SSL_get1_session(ssl); }
+
+static int is_resumed(void *ssl) { return SSL_session_reused(ssl); }
+
+static int get(void *ssl, char *buffer, int size) {
+    int length = SSL_read(ssl, buffer, size);
+    if (length > 0) return length;
+    if (SSL_get_error(ssl, length) != SSL_ERROR_ZERO_RETURN) refuse("no data");
+    return 0;
+}
+
+static int put(void *ssl, const char *message, int length) { return SSL_write(ssl, message, length); }
+
+static void send_close_notify(void *ssl) { SSL_shutdown(ssl); }
+
+static void end(void *ssl) { SSL_free(ssl); }

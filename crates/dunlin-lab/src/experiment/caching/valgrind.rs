@@ -1,29 +1,13 @@
 //! Runs parts of this program under valgrind in separate processes, whose counts no other program disturbs.
 
 use std::ffi::OsString;
-use std::fmt::Display;
 use std::io;
 use std::process::{Child, Command, Stdio};
 
+use super::super::valgrind::{PROGRAM, failed};
 use super::case::Case;
 use super::foreign::Files;
 use crate::Error;
-
-const PROGRAM: &str = "valgrind";
-
-/// Checks that valgrind is installed.
-pub(super) fn is_there() -> Result<(), Error> {
-    let version = Command::new(PROGRAM).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
-    match version {
-        Ok(status) if status.success() => Ok(()),
-        Ok(status) => Err(failed(status)),
-        Err(error) => Err(failed(error)),
-    }
-}
-
-pub(super) fn failed(why: impl Display) -> Error {
-    Error::new(PROGRAM, why, "install it to have instructions and heap counted: apt-get install valgrind")
-}
 
 /// A prepared task with options of valgrind.
 struct Task {

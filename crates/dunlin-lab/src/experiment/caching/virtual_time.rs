@@ -6,45 +6,35 @@ use std::time::Duration;
 use ::dunlin::{ClientConfig, ServerAddress, ServerConfig, Side, TlsConnection};
 use dunlin_sim::{Application, Delay, Reply, TcpOptions, TcpPair, TlsPeer};
 
+use super::super::keys::SERVER_NAME;
 use super::case::{Case, Handshake};
-use super::ends::{client, expect, failed, server};
-use super::{ANSWER, DELAY, FIRST_PORT, Measured, PAUSE, QUESTION, SERVER_NAME, datagrams};
+use super::ends::{client, expect, server};
+use super::{ANSWER, DELAY, FIRST_PORT, PAUSE, QUESTION, datagrams};
 use crate::Error;
 use crate::capture::{Direction, Frame};
+use crate::error::failed;
 
 /// The addresses of both ends, which only select IPv4.
 const ETHERNET: [u8; 14] = [2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0];
 
-/// Dunlin in virtual time.
-pub(super) struct InVirtualTime;
-
-impl Measured for InVirtualTime {
-    fn name(&self) -> &'static str {
-        "dunlin"
+/// Returns the frames of the two connections of the case.
+pub(super) fn frames(case: &Case<'_>, mtu: u16) -> Result<Vec<Frame>, Error> {
+    if case.protocol.is_over_datagrams() {
+        return datagrams::in_virtual_time(case, mtu);
     }
-
-    fn has(&self, _: &Case<'_>, _: u16) -> bool {
-        true
+    let client = Arc::new(client(case)?);
+    let server = Arc::new(server(case)?);
+    let mut frames = Vec::new();
+    let mut begin = Duration::ZERO;
+    for (port, handshake) in (FIRST_PORT..).zip(case.mode.handshakes()) {
+        let options = TcpOptions { mtu: mtu.into(), client_port: port, ..TcpOptions::default() };
+        frames.extend(connect(&client, &server, options, handshake)?.into_iter().map(|mut frame| {
+            frame.time += begin;
+            frame
+        }));
+        begin = frames.last().map_or(begin, |frame: &Frame| frame.time) + PAUSE;
     }
-
-    fn frames(&self, case: &Case<'_>, mtu: u16) -> Result<Vec<Frame>, Error> {
-        if case.protocol.is_over_datagrams() {
-            return datagrams::in_virtual_time(case, mtu);
-        }
-        let client = Arc::new(client(case)?);
-        let server = Arc::new(server(case)?);
-        let mut frames = Vec::new();
-        let mut begin = Duration::ZERO;
-        for (port, handshake) in (FIRST_PORT..).zip(case.mode.handshakes()) {
-            let options = TcpOptions { mtu: mtu.into(), client_port: port, ..TcpOptions::default() };
-            frames.extend(connect(&client, &server, options, handshake)?.into_iter().map(|mut frame| {
-                frame.time += begin;
-                frame
-            }));
-            begin = frames.last().map_or(begin, |frame: &Frame| frame.time) + PAUSE;
-        }
-        Ok(frames)
-    }
+    Ok(frames)
 }
 
 /// Runs one connection: a question, an answer, and the close.

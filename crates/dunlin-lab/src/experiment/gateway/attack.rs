@@ -15,8 +15,8 @@ use tokio::runtime::Builder;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, sleep_until};
 
+use super::super::keys::SERVER_NAME;
 use super::backend::SOURCE;
-use super::keys::SERVER_NAME;
 use super::load::{self, Target};
 use super::stage::{Stage, failed};
 use super::wire::Wire;
@@ -47,33 +47,23 @@ pub(super) const ROOM: u32 = 64 << 10;
 const ATTACKERS: u32 = 250;
 const FIRST_ATTACKER: u32 = Ipv4Addr::new(127, 9, 0, 1).to_bits();
 
-/// The attack on a gateway in a phase.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Attack {
-    None,
-    /// ClientHellos without a cookie over DTLS, from random addresses.
-    Flood,
-    /// Handshakes over TLS that go no further than the ClientHello.
-    HalfOpen,
-    /// Clients that send a byte a second, and others that read a kilobyte a second.
-    Slow,
+named! {
+    /// The attack on a gateway in a phase.
+    pub(super) enum Attack {
+        None = "none",
+        /// ClientHellos without a cookie over DTLS, from random addresses.
+        Flood = "flood",
+        /// Handshakes over TLS that go no further than the ClientHello.
+        HalfOpen = "half_open",
+        /// Clients that send a byte a second, and others that read a kilobyte a second.
+        Slow = "slow",
+    }
 }
 
 impl Attack {
-    pub(super) const ALL: [Self; 4] = [Self::None, Self::Flood, Self::HalfOpen, Self::Slow];
-
     /// The attack of the phase with this number.
     pub(super) const fn of(phase: usize) -> Self {
         Self::ALL[phase % Self::ALL.len()]
-    }
-
-    pub(super) const fn name(self) -> &'static str {
-        match self {
-            Self::None => "none",
-            Self::Flood => "flood",
-            Self::HalfOpen => "half_open",
-            Self::Slow => "slow",
-        }
     }
 }
 

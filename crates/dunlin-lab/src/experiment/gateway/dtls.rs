@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use dunlin::{ClientConfig, DtlsConnection, ServerAddress};
 use dunlin_tokio::now;
 
-use super::keys::SERVER_NAME;
+use super::super::keys::SERVER_NAME;
 use super::stage::{DTLS_PERIOD, Moment, Stage, Trips, failed};
 use super::wire::Wire;
 use crate::Error;

@@ -13,6 +13,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use dunlin::ClientConfig;
+use dunlin_pki::KeyType;
 use dunlin_tokio::TlsStream;
 use nix::sched::{CloneFlags, unshare};
 use nix::sys::resource::{Resource, getrlimit};
@@ -25,7 +26,7 @@ use super::Place;
 use super::attack::{self, Attack};
 use super::backend::{self, Sunk};
 use super::dtls::Dtls;
-use super::keys::{Credential, Keys};
+use super::keys::Keys;
 use super::load::{self, Target, percentile_ms};
 use super::servers::{Datagrams, Order, Server, Stack};
 use super::stage::{DTLS_PERIOD, Stage, Trips, failed};
@@ -62,7 +63,7 @@ pub(super) const SOCKET_TIME: Duration = Duration::from_secs(5);
 /// # Errors
 /// A gateway does not start, or a client does not connect.
 pub(super) fn run(place: &Place<'_>, held: Held, progress: &Progress) -> Result<Vec<Row>, Error> {
-    let keys = Keys::new(Credential::P256)?;
+    let keys = Keys::new(KeyType::P256)?;
     // The first runtime of a process opens a pair of sockets that all runtimes use. The table of the plain
     // server copies them.
     let runtime = Builder::new_current_thread().enable_all().build().map_err(failed)?;
@@ -149,7 +150,7 @@ fn start<'a>(place: &Place<'a>, held: Held, keys: &Keys, plain: &Plain) -> Resul
         datagrams: Some(Datagrams {
             backend: plain.udp,
             clients: held.tls + held.dtls + OTHER_CLIENTS,
-            idle_time: SOCKET_TIME,
+            backend_time: SOCKET_TIME,
         }),
     };
     (0..number).map(|at| Server::start(place.ground, place.namespace, place.core, order(at))).collect()

@@ -14,8 +14,8 @@ use tokio::sync::Barrier;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, sleep_until, timeout};
 
+use super::super::keys::SERVER_NAME;
 use super::backend::{ECHO, SINK, SOURCE, Sunk};
-use super::keys::SERVER_NAME;
 use super::servers::Server;
 use crate::Error;
 
@@ -232,23 +232,13 @@ pub(super) async fn close_all(clients: Vec<TlsStream<TcpStream>>) -> Result<(), 
     all(clients).await.map(drop)
 }
 
-/// The direction of bulk data.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Direction {
-    /// From the clients to the backend.
-    Upload,
-    /// From the backend to the clients.
-    Download,
-}
-
-impl Direction {
-    pub(super) const ALL: [Self; 2] = [Self::Upload, Self::Download];
-
-    pub(super) const fn name(self) -> &'static str {
-        match self {
-            Self::Upload => "upload",
-            Self::Download => "download",
-        }
+named! {
+    /// The direction of bulk data.
+    pub(super) enum Direction {
+        /// From the clients to the backend.
+        Upload = "upload",
+        /// From the backend to the clients.
+        Download = "download",
     }
 }
 

@@ -6,7 +6,6 @@
 
 mod attack;
 mod backend;
-mod core;
 mod dtls;
 mod hold;
 mod keys;
@@ -20,19 +19,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dunlin::ClientConfig;
+use dunlin_pki::KeyType;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use tokio::runtime::Runtime;
 
-use self::core::Core;
 use backend::Sunk;
-use keys::{Credential, Keys};
+use keys::Keys;
 use load::{Direction, Target, percentile_ms};
 use servers::{Order, Server, Stack};
 
+use super::core::Core;
 use super::{Experiment, Held, Plan, Progress, Way};
 use crate::Error;
 use crate::net::{Ground, Namespace};
-use crate::report::Row;
+use crate::report::{About, Row};
 
 /// The port of the first server, in a namespace of our own.
 const FIRST_PORT: u16 = 500;
@@ -54,23 +54,18 @@ const TIME: Duration = Duration::from_secs(3);
 const QUICK_TIME: Duration = Duration::from_millis(500);
 /// The clients that stay in a quick run.
 const QUICK_HELD: Held = Held { minutes: 0.1, tls: 50, dtls: 600 };
+/// The types of the keys of both sides.
+const KEY_TYPES: [KeyType; 2] = [KeyType::P256, KeyType::Rsa2048];
 /// The percentiles, as shares.
 const PERCENTILES: [f64; 4] = [0.5, 0.9, 0.99, 0.999];
 
 /// The experiment `gateway`.
-pub(super) struct Gateway;
-
-impl Experiment for Gateway {
-    fn name(&self) -> &'static str {
-        "gateway"
-    }
-
-    fn about(&self) -> &'static str {
-        "the gateway under load, beside stunnel, HAProxy and nginx"
-    }
-
-    fn terms(&self) -> &'static [(&'static str, &'static str)] {
-        &[
+pub(super) const EXPERIMENT: Experiment = Experiment {
+    name: "gateway",
+    about: About {
+        subject: "the gateway under load, beside stunnel, HAProxy and nginx",
+        paper: None,
+        terms: &[
             ("connections", "connect, mutual handshake of TLS 1.3, a message and its echo, close"),
             ("concurrent", "clients connect at the same time, stay, and each sends a message every 250 ms"),
             ("saturated", "each of these clients sends a message as soon as it has the previous one's echo"),
@@ -81,52 +76,47 @@ impl Experiment for Gateway {
             ("flood", "20,000 ClientHellos a second over DTLS, from 50,000 addresses, without a cookie"),
             ("half_open", "50 clients a second send their ClientHello over TLS, and nothing more"),
             ("slow", "200 clients send a byte of their ClientHello a second; 50 read 1 kB a second"),
-        ]
-    }
+        ],
+    },
+    packages: &["haproxy", "nginx", "stunnel4"],
+    ways: &[Way::Real],
+    runs: 5,
+    run,
+};
 
-    fn packages(&self) -> &'static [&'static str] {
-        &["haproxy", "nginx", "stunnel4"]
+fn run(plan: &Plan, progress: &Progress, rows: &mut Vec<Row>) -> Result<(), Error> {
+    let limits = getrlimit(Resource::RLIMIT_NOFILE);
+    let raised = limits.and_then(|(_, hard)| setrlimit(Resource::RLIMIT_NOFILE, hard, hard).map(|()| hard));
+    let files = raised.map_err(|errno| Error::refused("the limit of open files", errno))?;
+    if files < FILES {
+        let advice = "raise it (ulimit -Hn)";
+        return Err(Error::new(
+            "open files",
+            format_args!("the system allows {files}, {FILES} are needed"),
+            advice,
+        ));
     }
-
-    fn ways(&self) -> &'static [Way] {
-        &[Way::Real]
-    }
-
-    fn runs(&self) -> u32 {
-        5
-    }
-
-    fn run(&self, plan: &Plan, progress: &Progress, rows: &mut Vec<Row>) -> Result<(), Error> {
-        let limits = getrlimit(Resource::RLIMIT_NOFILE);
-        let raised =
-            limits.and_then(|(_, hard)| setrlimit(Resource::RLIMIT_NOFILE, hard, hard).map(|()| hard));
-        let files = raised.map_err(|errno| Error::refused("the limit of open files", errno))?;
-        if files < FILES {
-            let advice = "raise it (ulimit -Hn)";
-            return Err(Error::new(
-                "open files",
-                format_args!("the system allows {files}, {FILES} are needed"),
-                advice,
-            ));
+    let ground = Ground::new()?;
+    let namespace = ground.namespace("gateway")?;
+    namespace.ip("link set lo up\n")?;
+    let cores = Core::all(0)?;
+    // With one core alone, both have it.
+    let (Some(&clients), Some(&servers)) = (cores.first(), cores.get(1).or(cores.first())) else {
+        return Err(Error::new("cores", "this process may use none", "run it again"));
+    };
+    let place = Place { ground: &ground, namespace: &namespace, core: servers };
+    namespace.set("ip_local_port_range", PORTS)?;
+    namespace.run(|| {
+        clients.take(0)?;
+        let held = plan.held.or(plan.quick.then_some(QUICK_HELD));
+        if plan.held.is_none() {
+            rows.extend(race(&place, plan, progress)?);
         }
-        let ground = Ground::new()?;
-        let namespace = ground.namespace("gateway")?;
-        namespace.ip("link set lo up\n")?;
-        let [clients, servers] = Core::pair()?;
-        let place = Place { ground: &ground, namespace: &namespace, core: servers };
-        namespace.set("ip_local_port_range", PORTS)?;
-        namespace.run(|| {
-            clients.take()?;
-            let held = plan.held.or(plan.quick.then_some(QUICK_HELD));
-            if plan.held.is_none() {
-                rows.extend(race(&place, plan, progress)?);
-            }
-            if let Some(held) = held {
-                rows.extend(hold::run(&place, held, progress)?);
-            }
-            Ok(())
-        })?
-    }
+        if let Some(held) = held {
+            rows.extend(hold::run(&place, held, progress)?);
+        }
+        Ok(())
+    })?
 }
 
 /// Where the servers run.
@@ -156,7 +146,7 @@ impl Part {
 
 /// A server and the clients that fit it.
 struct Contender<'a> {
-    credential: Credential,
+    key_type: KeyType,
     is_cached: bool,
     server: Server<'a>,
     /// Each with a cache of its own, if there is one.
@@ -166,7 +156,7 @@ struct Contender<'a> {
 impl Contender<'_> {
     /// Whether this part is measured with it: only new connections depend on the keys and the cache.
     fn has(&self, part: Part) -> bool {
-        part == Part::Connections || (self.credential == Credential::P256 && !self.is_cached)
+        part == Part::Connections || (self.key_type == KeyType::P256 && !self.is_cached)
     }
 
     fn target(&self) -> Target {
@@ -186,7 +176,7 @@ fn race(place: &Place<'_>, plan: &Plan, progress: &Progress) -> Result<Vec<Row>,
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(lacking)?;
     let sunk = Sunk::default();
     let backend = runtime.block_on(backend::start(sunk.clone(), None)).map_err(lacking)?;
-    let keys = Credential::ALL.map(Keys::new).into_iter().collect::<Result<Vec<_>, _>>()?;
+    let keys = KEY_TYPES.map(Keys::new).into_iter().collect::<Result<Vec<_>, _>>()?;
     let connecting = if plan.quick { QUICK_CONNECTING } else { CONNECTING };
     let mut contenders = Vec::new();
     for keys in &keys {
@@ -205,7 +195,7 @@ fn race(place: &Place<'_>, plan: &Plan, progress: &Progress) -> Result<Vec<Row>,
             };
             let clients =
                 (0..connecting).map(|number| keys.client(number, is_cached)).collect::<Result<_, _>>()?;
-            contenders.push(Contender { credential: keys.credential, is_cached, server, clients });
+            contenders.push(Contender { key_type: keys.key_type, is_cached, server, clients });
         }
     }
     let parts: Vec<_> =
@@ -319,7 +309,7 @@ fn row(contenders: &[Contender<'_>], seen: &Seen, (part, at): (Part, usize)) -> 
     let row = match part {
         Part::Connections => {
             let mode = if contender.is_cached { "cached" } else { "full" };
-            row.with("credential", contender.credential.name()).with("mode", mode)
+            row.with("credential", contender.key_type.name()).with("mode", mode)
         }
         Part::Concurrent | Part::Bulk(_) => row,
     };
@@ -330,7 +320,7 @@ fn row(contenders: &[Contender<'_>], seen: &Seen, (part, at): (Part, usize)) -> 
     let rivals: Vec<_> = contenders
         .iter()
         .enumerate()
-        .filter(|(_, rival)| rival.server.stack != Stack::Dunlin && rival.credential == contender.credential)
+        .filter(|(_, rival)| rival.server.stack != Stack::Dunlin && rival.key_type == contender.key_type)
         .map(|(at, _)| at)
         .collect();
     let names = seen.get(&(part, at)).and_then(|runs| runs.first()).into_iter().flatten();

@@ -3,47 +3,35 @@
 
 use std::fmt::Display;
 use std::fs;
-use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use nix::unistd::{SysconfVar, sysconf};
 use tempfile::TempDir;
 
-use super::core::Core;
+use super::super::core::Core;
 use super::keys::Keys;
 use crate::Error;
 use crate::net::{Ground, Namespace, Process};
 
 /// The time in which a server must listen.
 const PATIENCE: Duration = Duration::from_secs(10);
-const PAUSE: Duration = Duration::from_millis(5);
 /// nginx's modules on Debian.
 const STREAM_MODULE: &str = "/usr/lib/nginx/modules/ngx_stream_module.so";
 
-/// A program that ends TLS.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Stack {
-    Dunlin,
-    Stunnel,
-    Haproxy,
-    Nginx,
+named! {
+    /// A program that ends TLS.
+    pub(super) enum Stack {
+        Dunlin = "dunlin",
+        Stunnel = "stunnel",
+        Haproxy = "haproxy",
+        Nginx = "nginx",
+    }
 }
 
 impl Stack {
-    pub(super) const ALL: [Self; 4] = [Self::Dunlin, Self::Stunnel, Self::Haproxy, Self::Nginx];
-
-    pub(super) const fn name(self) -> &'static str {
-        match self {
-            Self::Dunlin => "dunlin",
-            Self::Stunnel => "stunnel",
-            Self::Haproxy => "haproxy",
-            Self::Nginx => "nginx",
-        }
-    }
-
     /// Debian's packages.
     const fn packages(self) -> &'static str {
         match self {
@@ -113,7 +101,7 @@ pub(super) struct Datagrams {
     /// The clients of both listeners.
     pub(super) clients: usize,
     /// How long a client's socket to the backend stays open without traffic.
-    pub(super) idle_time: Duration,
+    pub(super) backend_time: Duration,
 }
 
 impl<'a> Server<'a> {
@@ -146,21 +134,11 @@ impl<'a> Server<'a> {
         command.stdin(Stdio::null()).stdout(log).stderr(errors);
         let process = core.run(|| ground.spawn(namespace, &mut command))??;
         let mut server = Self { stack, address, process, directory };
-        server.wait(namespace)?;
-        Ok(server)
-    }
-
-    /// Waits until it listens.
-    fn wait(&mut self, namespace: &Namespace) -> Result<(), Error> {
-        let start = Instant::now();
-        while namespace.run(|| TcpStream::connect(self.address))?.is_err() {
-            let has_ended = self.process.child().try_wait().map_err(|error| self.stack.failed(error))?;
-            if has_ended.is_some() || start.elapsed() > PATIENCE {
-                return Err(self.told("it does not listen"));
-            }
-            thread::sleep(PAUSE);
+        if server.process.listens(namespace, address, PATIENCE)? {
+            Ok(server)
+        } else {
+            Err(server.told("it does not listen"))
         }
-        Ok(())
     }
 
     /// The address of its listener for DTLS.
@@ -321,9 +299,9 @@ handshake_time = \"60s\""
             .to_owned(),
     };
     let streams = listener(address, "", order.backend);
-    let datagrams = order.datagrams.map(|Datagrams { backend, idle_time, .. }| {
+    let datagrams = order.datagrams.map(|Datagrams { backend, backend_time, .. }| {
         let next = SocketAddr::new(address.ip(), address.port() + 1);
-        let limits = format!("[listener.limits]\nidle_time = \"{}s\"\n", idle_time.as_secs());
+        let limits = format!("[listener.limits]\nbackend_time = \"{}s\"\n", backend_time.as_secs());
         listener(next, "transport = \"dtls\"\n", backend)
             .replace("[listener.clients]", &format!("{limits}\n[listener.clients]"))
     });

@@ -8,65 +8,36 @@ use dunlin_sim::NatKind;
 
 use crate::report::Row;
 
-/// How a client goes on after its address has changed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) enum Scheme {
-    /// A new full handshake, after the application's timeout.
-    Standard,
-    /// A resumption by session ID, after the same timeout.
-    SessionId,
-    /// A resumption by ticket, after the same timeout.
-    Ticket,
-    /// Implicit port communication: the server answers from a port of its own for the association.
-    Ipc,
-    /// Temporary connected socket: the server announces such a port by an extension.
-    Tcs,
-    /// The same, announced by a message as in the paper.
-    TcsMessage,
-    /// [`Self::Tcs`] with two interfaces, which go down in turns. The client goes over to the other one.
-    TcsMultihomed,
-    /// Connection IDs in DTLS 1.2, with return routability checks.
-    Cid12,
-    /// Connection IDs in DTLS 1.3, with return routability checks.
-    Cid13,
-    /// The same with two interfaces, which go down in turns. The connection repeats over the other one what
-    /// may be lost.
-    CidMultihomed,
-    /// The same, and each record leaves over both interfaces at once.
-    CidMultihomedDuplicates,
+named! {
+    /// How a client goes on after its address has changed.
+    pub(super) enum Scheme {
+        /// A new full handshake, after the application's timeout.
+        Standard = "standard",
+        /// A resumption by session ID, after the same timeout.
+        SessionId = "session_id",
+        /// A resumption by ticket, after the same timeout.
+        Ticket = "ticket",
+        /// Implicit port communication: the server answers from a port of its own for the association.
+        Ipc = "ipc",
+        /// Temporary connected socket: the server announces such a port by an extension.
+        Tcs = "tcs",
+        /// The same, announced by a message as in the paper.
+        TcsMessage = "tcs_message",
+        /// [`Self::Tcs`] with two interfaces, which go down in turns. The client goes over to the other one.
+        TcsMultihomed = "tcs_multihomed",
+        /// Connection IDs in DTLS 1.2, with return routability checks.
+        Cid12 = "cid12",
+        /// Connection IDs in DTLS 1.3, with return routability checks.
+        Cid13 = "cid13",
+        /// The same with two interfaces, which go down in turns. The connection repeats over the other one what
+        /// may be lost.
+        CidMultihomed = "cid_multihomed",
+        /// The same, and each record leaves over both interfaces at once.
+        CidMultihomedDuplicates = "cid_multihomed_duplicates",
+    }
 }
 
 impl Scheme {
-    pub(super) const ALL: [Self; 11] = [
-        Self::Standard,
-        Self::SessionId,
-        Self::Ticket,
-        Self::Ipc,
-        Self::Tcs,
-        Self::TcsMessage,
-        Self::TcsMultihomed,
-        Self::Cid12,
-        Self::Cid13,
-        Self::CidMultihomed,
-        Self::CidMultihomedDuplicates,
-    ];
-
-    pub(super) const fn name(self) -> &'static str {
-        match self {
-            Self::Standard => "standard",
-            Self::SessionId => "session_id",
-            Self::Ticket => "ticket",
-            Self::Ipc => "ipc",
-            Self::Tcs => "tcs",
-            Self::TcsMessage => "tcs_message",
-            Self::TcsMultihomed => "tcs_multihomed",
-            Self::Cid12 => "cid12",
-            Self::Cid13 => "cid13",
-            Self::CidMultihomed => "cid_multihomed",
-            Self::CidMultihomedDuplicates => "cid_multihomed_duplicates",
-        }
-    }
-
     pub(super) const fn protocol(self) -> &'static str {
         match self {
             Self::Cid13 | Self::CidMultihomed | Self::CidMultihomedDuplicates => "dtls1.3",
@@ -111,21 +82,13 @@ impl Scheme {
     }
 }
 
-/// When a server accepts a new client.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) enum ServerKind {
-    /// At any time.
-    Listening,
-    /// It has one association, and accepts another client after a silence of [`SILENCE`].
-    Single,
-}
-
-impl ServerKind {
-    pub(super) const fn name(self) -> &'static str {
-        match self {
-            Self::Listening => "listening",
-            Self::Single => "single",
-        }
+named! {
+    /// When a server accepts a new client.
+    pub(super) enum ServerKind {
+        /// At any time.
+        Listening = "listening",
+        /// It has one association, and accepts another client after a silence of [`SILENCE`].
+        Single = "single",
     }
 }
 

@@ -11,8 +11,8 @@ use dunlin::{
 };
 use dunlin_sim::Host;
 
+use super::super::keys::SERVER_NAME;
 use super::case::{Figures, HANDSHAKE_LIMIT, MESSAGE_BYTES, PACE, Scheme, TIMEOUT};
-use super::keys::SERVER_NAME;
 
 /// The port of the first connection. Each further connection has a socket of its own.
 const FIRST_PORT: u16 = 40_000;

@@ -10,7 +10,7 @@ use dunlin_sim::NatKind;
 use super::case::{Path, Talk};
 use crate::Error;
 use crate::link::{Line, Link};
-use crate::net::{End, Ground, Namespace, veth};
+use crate::net::{End, Ground, MTU, Namespace, veth};
 
 /// The server's address.
 pub(super) const SERVER: Ipv4Addr = Ipv4Addr::new(10, 79, 128, 1);
@@ -26,7 +26,6 @@ pub(super) const DEVICES: [&str; 2] = ["line0", "line1"];
 /// The networks of the client's interfaces, for the server's routes.
 const NETWORKS: [&str; 2] = ["10.79.0.0/18", "10.79.64.0/18"];
 const SERVER_DEVICE: &str = "veth0";
-const MTU: u16 = 1500;
 /// The time that a command takes to change the device, which is a part of the downtime.
 const COMMAND: Duration = Duration::from_millis(3);
 

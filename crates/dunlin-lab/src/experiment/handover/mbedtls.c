@@ -168,8 +168,8 @@ static void serve_all(void) {
     static unsigned char datagram[BUFFER];
     struct association *all = NULL, *of;
     struct sockaddr_in from;
-    int fd = open_at(0), length;
-    print_port(fd);
+    int fd, length;
+    listen_for(1, &fd, 1);
     for (;;) {
         wait_until(fd, now_ms() + TICK_MS);
         while ((length = receive(fd, datagram, &from)) > 0) {
@@ -299,7 +299,7 @@ static void talk(char **words) {
     struct sockaddr_in from;
     server = address_of(words[IP], atoi(words[PORT]));
     watch = watch_addresses();
-    connection = new_association(open_at(CLIENT_PORT), server, 0);
+    connection = new_association(open_at(SOCK_DGRAM, CLIENT_PORT), server, 0);
     for (address = own_address(server); !address;) wait_for_any(now_ms() + TICK_MS);
     double began = now_ms();
     for (shake(connection, 0); !connection->is_open; shake(connection, 0)) {

@@ -7,8 +7,8 @@
 
 mod case;
 mod client;
+mod configs;
 mod ground;
-mod keys;
 mod real;
 mod server;
 mod sockets;
@@ -21,15 +21,16 @@ use std::thread;
 use std::time::Duration;
 
 use case::{Case, Figures, HANDSHAKE, Path, Scheme, ServerKind, TALK, Talk};
+use configs::keys;
 use dunlin::PortScheme;
 use dunlin_sim::NatKind;
-use keys::Keys;
 use real::{Rival, Stack};
 
+use super::keys::Keys;
 use super::{Experiment, Plan, Progress, Way};
 use crate::Error;
 use crate::net::Ground;
-use crate::report::{Row, median_of};
+use crate::report::{About, Row, median_of};
 
 const DELAYS_MS: [u64; 3] = [5, 30, 100];
 const LOSSES_PERCENT: [u32; 3] = [0, 1, 5];
@@ -38,26 +39,15 @@ const DOWNTIMES_MS: [u64; 3] = [5, 650, 2000];
 const NAT_DELAY: Duration = Duration::from_millis(30);
 
 /// The experiment `handover`.
-pub(super) struct Handover;
-
-impl Experiment for Handover {
-    fn name(&self) -> &'static str {
-        "handover"
-    }
-
-    fn about(&self) -> &'static str {
-        "time that a change of the client's address costs over DTLS (fast session resumption)"
-    }
-
-    fn paper(&self) -> Option<&'static str> {
-        Some(
+pub(super) const EXPERIMENT: Experiment = Experiment {
+    name: "handover",
+    about: About {
+        subject: "time that a change of the client's address costs over DTLS (fast session resumption)",
+        paper: Some(
             "G. Caminati, S. Kiade, G. D'Angelo, S. Ferretti, V. Ghini: Fast Session Resumption in DTLS for Mobile Communications, \
              IEEE CCNC 2020, University of Bologna.",
-        )
-    }
-
-    fn terms(&self) -> &'static [(&'static str, &'static str)] {
-        &[
+        ),
+        terms: &[
             ("standard", "a new full handshake after the application's timeout of one second"),
             ("session_id, ticket", "a resumption after the same timeout"),
             (
@@ -91,34 +81,26 @@ impl Experiment for Handover {
                 "saved",
                 "the time saved against standard with the single server; the paper's Table I has it for TCS with as many interfaces",
             ),
-        ]
-    }
+        ],
+    },
+    packages: &["libssl-dev"],
+    ways: &[Way::Real, Way::Virtual],
+    runs: 5,
+    run,
+};
 
-    fn packages(&self) -> &'static [&'static str] {
-        &["libssl-dev"]
+fn run(plan: &Plan, progress: &Progress, rows: &mut Vec<Row>) -> Result<(), Error> {
+    if !PortScheme::AVAILABLE {
+        let why = "this build has no association ports, which it compares";
+        return Err(Error::new("handover", why, "build dunlin with --features association-ports"));
     }
-
-    fn ways(&self) -> &'static [Way] {
-        &[Way::Real, Way::Virtual]
-    }
-
-    fn runs(&self) -> u32 {
-        5
-    }
-
-    fn run(&self, plan: &Plan, progress: &Progress, rows: &mut Vec<Row>) -> Result<(), Error> {
-        if !PortScheme::AVAILABLE {
-            let why = "this build has no association ports, which it compares";
-            return Err(Error::new("handover", why, "build dunlin with --features association-ports"));
-        }
-        let keys = Keys::new()?;
-        let seeds = (0..u64::from(plan.runs)).map(|run| plan.seed.wrapping_add(run)).collect::<Vec<_>>();
-        rows.extend(match plan.way {
-            Way::Real => on_sockets(&keys, &seeds, progress)?,
-            Way::Virtual => in_virtual_time(&keys, &seeds, plan.quick, progress)?,
-        });
-        Ok(())
-    }
+    let keys = keys()?;
+    let seeds = (0..u64::from(plan.runs)).map(|run| plan.seed.wrapping_add(run)).collect::<Vec<_>>();
+    rows.extend(match plan.way {
+        Way::Real => on_sockets(&keys, &seeds, progress)?,
+        Way::Virtual => in_virtual_time(&keys, &seeds, plan.quick, progress)?,
+    });
+    Ok(())
 }
 
 fn in_virtual_time(keys: &Keys, seeds: &[u64], quick: bool, progress: &Progress) -> Result<Vec<Row>, Error> {
@@ -128,10 +110,10 @@ fn in_virtual_time(keys: &Keys, seeds: &[u64], quick: bool, progress: &Progress)
     progress.steps(all.len() + alone.len());
     let cores = thread::available_parallelism().map_or(1, usize::from);
     let run = |case: &Case| seeds.iter().map(|seed| virtual_time::run(case, keys, *seed)).collect();
-    let all = in_parallel(all, cores, progress, run)?;
+    let all = in_parallel(all, Case::name, cores, progress, run)?;
     let handshake =
         |case: &Case| seeds.iter().map(|seed| virtual_time::handshake(case, keys, *seed)).collect();
-    let alone = in_parallel(alone, cores, progress, handshake)?;
+    let alone = in_parallel(alone, Case::name, cores, progress, handshake)?;
     let results = Results { all, alone };
     Ok(cases.iter().map(|case| results.row(case, "dunlin", Way::Virtual, None)).collect())
 }
@@ -140,12 +122,8 @@ fn in_virtual_time(keys: &Keys, seeds: &[u64], quick: bool, progress: &Progress)
 fn on_sockets(keys: &Keys, seeds: &[u64], progress: &Progress) -> Result<Vec<Row>, Error> {
     let ground = Ground::new()?;
     let mut stacks = vec![Stack::Dunlin];
-    for rival in [Rival::openssl(), Rival::mbedtls(&[])] {
-        match rival {
-            Ok(rival) => stacks.push(Stack::Rival(rival)),
-            Err(error) => progress.note(&format!("left out: {error}")),
-        }
-    }
+    let rivals = [Rival::openssl(), Rival::mbedtls(&[])];
+    stacks.extend(rivals.into_iter().filter_map(|rival| progress.without(rival)).map(Stack::Rival));
     let paths: Vec<_> = paths(true)
         .into_iter()
         .filter(|path| path.nat.is_none_or(|nat| nat == NatKind::PortRestricted))
@@ -169,9 +147,13 @@ fn on_sockets(keys: &Keys, seeds: &[u64], progress: &Progress) -> Result<Vec<Row
     let mut results: Vec<_> = stacks.iter().map(|_| Results::default()).collect();
     for seed in seeds {
         let measure = |cases: &BTreeSet<(usize, Case)>, talk: Talk| {
-            in_parallel(cases.clone(), cases.len(), progress, |(stack, case): &(usize, Case)| {
-                stacks[*stack].run(&ground, case, keys, talk, *seed)
-            })
+            in_parallel(
+                cases.clone(),
+                |(_, case)| case.name(),
+                cases.len(),
+                progress,
+                |(stack, case): &(usize, Case)| stacks[*stack].run(&ground, case, keys, talk, *seed),
+            )
         };
         for ((stack, case), figures) in measure(&all, TALK)? {
             results[stack].all.entry(case).or_default().push(figures);
@@ -219,26 +201,10 @@ fn cases(paths: &[Path], has: impl Fn(Scheme) -> bool) -> Vec<Case> {
     cases
 }
 
-/// A case, perhaps with more about it.
-trait Named {
-    fn name(&self) -> String;
-}
-
-impl Named for Case {
-    fn name(&self) -> String {
-        Self::name(self)
-    }
-}
-
-impl Named for (usize, Case) {
-    fn name(&self) -> String {
-        self.1.name()
-    }
-}
-
 /// Does the work of each case, with this many workers.
-fn in_parallel<K: Copy + Named + Ord + Send + Sync, T: Send>(
+fn in_parallel<K: Copy + Ord + Send + Sync, T: Send>(
     cases: BTreeSet<K>,
+    name: impl Fn(&K) -> String + Sync,
     workers: usize,
     progress: &Progress,
     work: impl Fn(&K) -> Result<T, Error> + Sync,
@@ -249,7 +215,7 @@ fn in_parallel<K: Copy + Named + Ord + Send + Sync, T: Send>(
         let mut done = Vec::new();
         while let Some(case) = cases.get(next.fetch_add(1, Ordering::Relaxed)) {
             let result = work(case)?;
-            progress.now(case.name());
+            progress.now(name(case));
             progress.step();
             done.push((*case, result));
         }
@@ -338,11 +304,8 @@ impl Results {
             ),
         ];
         let row = saved.iter().fold(row, |row, (name, saved)| {
-            let row = row.figure(name, saved);
-            match case.paper_saved_percent().filter(|_| !saved.is_empty()) {
-                Some(percent) => row.paper(name, percent),
-                None => row,
-            }
+            let paper = if saved.is_empty() { None } else { case.paper_saved_percent() };
+            row.figure(name, saved).paper(name, paper)
         });
         let row = row
             .figure("handovers", &of(|run| run.handovers.into()))
@@ -375,7 +338,7 @@ mod tests {
     }
 
     fn run(case: &Case) -> Figures {
-        let figures = virtual_time::run(case, &Keys::new().unwrap(), 1).unwrap();
+        let figures = virtual_time::run(case, &keys().unwrap(), 1).unwrap();
         assert_eq!((figures.acknowledged, figures.missing), (TALK.messages, 0), "{}", case.name());
         figures
     }
@@ -407,7 +370,7 @@ mod tests {
             for scheme in [Scheme::Ipc, Scheme::Tcs, Scheme::TcsMessage] {
                 let case = case(scheme, ServerKind::Listening, nat, Some(5));
                 if scheme == Scheme::Ipc && is_blocked {
-                    let figures = virtual_time::run(&case, &Keys::new().unwrap(), 1).unwrap();
+                    let figures = virtual_time::run(&case, &keys().unwrap(), 1).unwrap();
                     // Once its attempts have emptied the pool, it gets an ordinary association, which ends
                     // with the first change.
                     assert_eq!(figures.wall_clock, None, "{}", case.name());
@@ -487,7 +450,7 @@ mod tests {
     fn runs_are_reproducible() {
         let mut case = case(Scheme::Cid13, ServerKind::Listening, Some(NatKind::Symmetric), Some(650));
         case.path.loss_percent = 5;
-        let keys = Keys::new().unwrap();
+        let keys = keys().unwrap();
         let times = |seed| {
             let run = virtual_time::run(&case, &keys, seed).unwrap();
             (run.wall_clock, run.resent, run.packets)

@@ -5,19 +5,14 @@
 enum { HANDSHAKE_MS = 3000, RETRY_MS = 5, SILENCE_SECONDS = 1, IDLE_SECONDS = 5 };
 
 static SSL_CTX *configure(int server, char **words) {
-    SSL_CTX *ctx = SSL_CTX_new(DTLS_method());
-    if (!ctx || !SSL_CTX_set_min_proto_version(ctx, DTLS1_2_VERSION)) refuse("no such version");
+    SSL_CTX *ctx = new_context("dtls1.2");
     if (!SSL_CTX_set_cipher_list(ctx, "ECDHE-ECDSA-AES128-GCM-SHA256")) refuse("no cipher suite");
     if (!SSL_CTX_set1_groups_list(ctx, "P-256")) refuse("no group");
-    if (SSL_CTX_use_certificate_chain_file(ctx, words[CHAIN]) != 1) refuse("no certificate");
-    if (SSL_CTX_use_PrivateKey_file(ctx, words[KEY], SSL_FILETYPE_PEM) != 1) refuse("no key");
-    if (SSL_CTX_load_verify_locations(ctx, words[ROOT], NULL) != 1) refuse("no root");
-    SSL_CTX_set_verify(ctx, SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT, NULL);
-    SSL_CTX_set_mode(ctx, SSL_MODE_NO_AUTO_CHAIN);
+    use_files(ctx, words + ROOT);
     SSL_CTX_set_session_id_context(ctx, (const unsigned char *)"lab", 3);
     if (!is(words[SCHEME], "ticket")) SSL_CTX_set_options(ctx, SSL_OP_NO_TICKET);
     if (is(words[SCHEME], "standard")) SSL_CTX_set_session_cache_mode(ctx, SSL_SESS_CACHE_OFF);
-    if (server) use_cookies(ctx);
+    if (server) demand_cookies(ctx);
     return ctx;
 }
 
@@ -28,7 +23,7 @@ static SSL *next_client(SSL_CTX *ctx, int fd, struct sockaddr_in *client) {
     BIO_ADDR *address = BIO_ADDR_new();
     if (!ssl || !bio || !address) refuse("no memory");
     SSL_set_bio(ssl, bio, bio);
-    SSL_set_options(ssl, SSL_OP_COOKIE_EXCHANGE | SSL_OP_NO_QUERY_MTU);
+    SSL_set_options(ssl, SSL_OP_NO_QUERY_MTU);
     SSL_set_mtu(ssl, LARGEST_DATAGRAM);
     while (DTLSv1_listen(ssl, address) <= 0) ERR_clear_error();
     size_t length = sizeof client->sin_addr;
@@ -71,8 +66,9 @@ static void *serve_client(void *argument) {
 
 static void serve_all(char **words) {
     SSL_CTX *ctx = configure(1, words);
-    int single = is(words[KIND], "single"), fd = open_at(0);
-    int port = print_port(fd);
+    int single = is(words[KIND], "single"), fd;
+    listen_for(1, &fd, 1);
+    int port = port_of(fd);
     for (;;) {
         struct client *client = malloc(sizeof *client);
         if (!client) fail("no memory");
@@ -80,10 +76,10 @@ static void serve_all(char **words) {
         if (single) {
             serve(client->ssl, fd, client->address, SILENCE_SECONDS);
             free(client);
-            fd = open_at(port);
+            fd = open_at(SOCK_DGRAM, port);
             continue;
         }
-        client->fd = open_at(port);
+        client->fd = open_at(SOCK_DGRAM, port);
         pthread_t thread;
         if (pthread_create(&thread, NULL, serve_client, client)) fail("no thread");
         pthread_detach(thread);
@@ -123,9 +119,7 @@ static SSL *connect_again(SSL_CTX *ctx, char **words, int *fd) {
             pause_ms(RETRY_MS);
             continue;
         }
-        SSL *ssl = SSL_new(ctx);
-        if (!ssl) refuse("no connection");
-        use_datagrams(ssl, *fd, LARGEST_DATAGRAM);
+        SSL *ssl = new_connection(ctx, *fd, LARGEST_DATAGRAM);
         if (session && !is(words[SCHEME], "standard") && !SSL_set_session(ssl, session)) refuse("no session");
         if (handshake(ssl, *fd, now_ms() + HANDSHAKE_MS)) {
             SSL_SESSION_free(session);

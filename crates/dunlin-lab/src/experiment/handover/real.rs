@@ -7,14 +7,14 @@ use std::sync::mpsc::{Sender, channel};
 use std::thread;
 use std::time::Duration;
 
-use dunlin_pki::certificates_to_pem;
 use dunlin_sim::Host;
 
-use super::super::foreign::{Foreign, Library, MemoryFile};
+use super::super::foreign::{Foreign, Library};
+use super::super::keys::{Files, Keys, pem_file};
 use super::case::{Case, Figures, Scheme, Talk};
 use super::client::Client;
+use super::configs::configs;
 use super::ground::{DEVICES, Place, SERVER};
-use super::keys::Keys;
 use super::server::{POOL, Server};
 use super::sockets::{Sockets, Watch};
 use crate::Error;
@@ -76,7 +76,7 @@ impl Stack {
 
 /// Runs Dunlin on both sides.
 fn dunlin(place: &Place, case: &Case, keys: &Keys, messages: u32) -> Result<Figures, Error> {
-    let configs = keys.configs(case.scheme)?;
+    let configs = configs(keys, case.scheme)?;
     let has_ended = AtomicBool::new(false);
     // The server listens before the client begins.
     let mut listening = Sockets::default();
@@ -112,19 +112,8 @@ fn dunlin(place: &Place, case: &Case, keys: &Keys, messages: u32) -> Result<Figu
     })
 }
 
-const OPENSSL: Library = Library {
-    name: "openssl",
-    source: &[include_str!("../openssl.c"), include_str!("talk.c"), include_str!("openssl.c")],
-    link: &["-lssl", "-lcrypto", "-lpthread"],
-    package: "libssl-dev",
-};
-
-const MBEDTLS: Library = Library {
-    name: "mbedtls",
-    source: &[include_str!("talk.c"), include_str!("mbedtls.c")],
-    link: &["-lmbedtls", "-lmbedx509", "-lmbedcrypto", "-lm"],
-    package: "libmbedtls-dev",
-};
+const OPENSSL: Library = Library::openssl(&[include_str!("talk.c"), include_str!("openssl.c")], false);
+const MBEDTLS: Library = Library::mbedtls(&[include_str!("talk.c"), include_str!("mbedtls.c")]);
 
 /// Another library, with the schemes that its program has.
 pub(super) struct Rival {
@@ -159,12 +148,16 @@ impl Rival {
         messages: u32,
     ) -> Result<Figures, Error> {
         let program = &self.program;
-        let server = Files::new(keys, &keys.server)?;
-        let client = Files::new(keys, &keys.client)?;
+        let root = pem_file(&keys.root)?;
+        let [client, server] = [Files::pem(&keys.client)?, Files::pem(&keys.server)?];
+        let words = |role: &str, own: &Files| -> Vec<OsString> {
+            let words = [role, case.server.name(), case.scheme.name()].map(OsString::from);
+            words.into_iter().chain([root.path().into()]).chain(own.paths()).collect()
+        };
         let (_serving, port): (Process<'_>, _) =
-            program.serve(ground, &place.server, server.arguments("server", case))?;
-        let mut arguments = client.arguments("client", case);
-        arguments.extend([SERVER.to_string(), port, messages.to_string()].map(OsString::from));
+            program.serve(ground, &place.server, words("server", &server))?;
+        let to = [SERVER.to_string(), port, messages.to_string()].map(OsString::from);
+        let arguments = [&words("client", &client)[..], &to].concat();
         let client = ground.spawn(&place.client, &mut program.command(arguments))?;
         let printed = program.finished(client)?;
         let numbers: Vec<f64> = printed.split_whitespace().filter_map(|word| word.parse().ok()).collect();
@@ -185,25 +178,6 @@ impl Rival {
     }
 }
 
-/// The trust anchor, the chain and the key of a side.
-struct Files([MemoryFile; 3]);
-
-impl Files {
-    fn new(keys: &Keys, own: &dunlin_pki::Identity) -> Result<Self, Error> {
-        let failed = |error: dunlin_pki::Error| Error::new("certificates", &error, error.advice());
-        let root = certificates_to_pem(std::slice::from_ref(&keys.root)).map_err(failed)?;
-        let chain = certificates_to_pem(&own.chain).map_err(failed)?;
-        let key = own.key.to_pem().map_err(failed)?;
-        let file = |content: &str| MemoryFile::new(content.as_bytes());
-        Ok(Self([file(&root)?, file(&chain)?, file(&key)?]))
-    }
-
-    fn arguments(&self, role: &str, case: &Case) -> Vec<OsString> {
-        let words = [role, case.server.name(), case.scheme.name()].map(OsString::from);
-        words.into_iter().chain(self.0.each_ref().map(|file| file.path().into())).collect()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::process::Command;
@@ -211,6 +185,7 @@ mod tests {
     use dunlin_sim::NatKind;
 
     use super::super::case::{HANDSHAKE, Path, ServerKind};
+    use super::super::configs::keys;
     use super::super::virtual_time;
     use super::*;
 
@@ -231,7 +206,7 @@ mod tests {
         let downtime = Some(Duration::from_millis(5));
         let path = Path { delay: Duration::from_millis(5), loss_percent: 0, nat, downtime };
         let case = Case { scheme, server: ServerKind::Listening, path };
-        let figures = stack.run(&ground, &case, &Keys::new().unwrap(), talk, 1).unwrap();
+        let figures = stack.run(&ground, &case, &keys().unwrap(), talk, 1).unwrap();
         assert_eq!((figures.acknowledged, figures.missing), (talk.messages, 0), "{}", case.name());
         assert!(figures.handovers > 0 && figures.packets > 2 * u64::from(talk.messages), "{figures:?}");
         Some(figures)
@@ -251,7 +226,7 @@ mod tests {
     #[test]
     fn the_first_handshake_takes_the_same_bytes_really_and_virtually() {
         let Some(ground) = ground() else { return };
-        let keys = Keys::new().unwrap();
+        let keys = keys().unwrap();
         let stack = Stack::Dunlin;
         let path = Path { delay: Duration::from_millis(5), loss_percent: 0, nat: None, downtime: None };
         let agree = |scheme: Scheme| {

@@ -16,6 +16,7 @@ use nix::sys::socket::{
 };
 
 use crate::Error;
+use crate::error::socket_failed;
 use crate::link::in_real_time;
 
 /// More than the largest datagram.
@@ -42,7 +43,7 @@ impl<'a> Watch<'a> {
             bind(fd.as_raw_fd(), &NetlinkAddr::new(0, GROUPS))?;
             Ok(Self { fd, devices, peer })
         };
-        made().map_err(|errno: Errno| failed(errno.into()))
+        made().map_err(|errno: Errno| socket_failed(errno))
     }
 
     /// Discards the messages that wait. Each only says that something has changed.
@@ -86,7 +87,7 @@ impl Sockets {
         let device = self.devices.get(&at.ip()).copied();
         match self.open.entry(at) {
             Entry::Occupied(open) => Ok(open.into_mut()),
-            Entry::Vacant(place) => Ok(place.insert(open(at, device).map_err(failed)?)),
+            Entry::Vacant(place) => Ok(place.insert(open(at, device).map_err(socket_failed)?)),
         }
     }
 
@@ -155,13 +156,9 @@ impl Sockets {
         let timeout = PollTimeout::try_from(most).unwrap_or(PollTimeout::ZERO);
         match poll(&mut polled, timeout) {
             Ok(_) | Err(Errno::EINTR) => {}
-            Err(errno) => return Err(failed(errno.into())),
+            Err(errno) => return Err(socket_failed(errno)),
         }
         let first = polled.first().and_then(PollFd::any);
         Ok(watch.is_some() && first == Some(true))
     }
-}
-
-fn failed(why: io::Error) -> Error {
-    Error::new("a socket of the lab", why, "run it again on an idle machine")
 }

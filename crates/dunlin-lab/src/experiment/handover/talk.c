@@ -8,19 +8,12 @@
 
 #include <poll.h>
 #include <sched.h>
-#include <time.h>
 
 enum { ROLE = 1, KIND, SCHEME, ROOT, CHAIN, KEY, IP, PORT, MESSAGES };
 enum { LONGEST_SECONDS = 1800, LARGEST_DATAGRAM = 1200, MESSAGE_BYTES = 32 };
 enum { TIMEOUT_MS = 1000, PACE_MS = 100, PRIORITY = 10 };
 
-static int is(const char *word, const char *other) { return !strcmp(word, other); }
-
-static double now_ms(void) {
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return time.tv_sec * 1e3 + time.tv_nsec * 1e-6;
-}
+static double now_ms(void) { return now_us() / 1e3; }
 
 static void pause_ms(double ms) {
     struct timespec time = {(time_t)(ms / 1e3), (long)(ms * 1e6) % 1000000000L};
@@ -32,25 +25,6 @@ static void prepare(int argc, char **words) {
     // As Dunlin's threads, if the system allows it: the result is then about the network, not the machine.
     sched_setscheduler(0, SCHED_FIFO, &(struct sched_param){.sched_priority = PRIORITY});
     if (argc <= KEY || (is(words[ROLE], "client") && argc <= MESSAGES)) fail("arguments");
-}
-
-// Opens a socket at a port, which several sockets may share.
-static int open_at(int port) {
-    struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons(port)};
-    int on = 1, fd = socket(AF_INET, SOCK_DGRAM, 0);
-    if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on)) fail("no socket");
-    if (bind(fd, (struct sockaddr *)&address, sizeof address)) fail("cannot bind");
-    return fd;
-}
-
-// Prints the port of a server's socket, and returns it.
-static int print_port(int fd) {
-    struct sockaddr_in address;
-    socklen_t size = sizeof address;
-    if (getsockname(fd, (struct sockaddr *)&address, &size)) fail("no port");
-    printf("%d\n", ntohs(address.sin_port));
-    fflush(stdout);
-    return ntohs(address.sin_port);
 }
 
 // Waits for a datagram until this time.

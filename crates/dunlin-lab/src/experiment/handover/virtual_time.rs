@@ -8,11 +8,13 @@ use std::time::Duration;
 use dunlin::{Instant, Now, Transmit};
 use dunlin_sim::{Change, Conditions, Delay, Host, Impaired, InterfaceId, Link, Nat, Network};
 
+use super::super::keys::Keys;
 use super::case::{Case, Figures, HANDSHAKE, Path, TALK};
 use super::client::Client;
-use super::keys::{Keys, failed};
+use super::configs::configs;
 use super::server::{POOL, Server};
 use crate::Error;
+use crate::error::failed;
 
 const SERVER: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)), 5684);
 /// The public address of the NAT before each interface.
@@ -68,7 +70,7 @@ struct Course {
 
 impl Course {
     fn new(case: &Case, keys: &Keys, messages: u32, random: &mut fastrand::Rng) -> Result<Self, Error> {
-        let configs = keys.configs(case.scheme)?;
+        let configs = configs(keys, case.scheme)?;
         let Path { delay, loss_percent, nat, .. } = case.path;
         let mut network: Network<Box<dyn Host>> = Network::new(dunlin_tokio::now());
         let client = Rc::new(RefCell::new(Client::new(configs.0, case.scheme, SERVER, messages)));

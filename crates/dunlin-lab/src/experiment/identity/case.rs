@@ -7,26 +7,15 @@ use super::kind::Kind;
 use super::paper;
 use crate::report::Row;
 
-/// The form of credentials.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Form {
-    /// The paper's: JSON with a proof.
-    Json,
-    /// The same with a status entry, whose list the verifier has.
-    JsonStatus,
-    /// CBOR and COSE.
-    Compact,
-}
-
-impl Form {
-    pub(super) const ALL: [Self; 3] = [Self::Json, Self::JsonStatus, Self::Compact];
-
-    const fn name(self) -> &'static str {
-        match self {
-            Self::Json => "json",
-            Self::JsonStatus => "json_status",
-            Self::Compact => "compact",
-        }
+named! {
+    /// The form of credentials.
+    pub(super) enum Form {
+        /// The paper's: JSON with a proof.
+        Json = "json",
+        /// The same with a status entry, whose list the verifier has.
+        JsonStatus = "json_status",
+        /// CBOR and COSE.
+        Compact = "compact",
     }
 }
 
@@ -162,19 +151,16 @@ impl Case {
 
     /// Makes a row for the case.
     pub(super) fn row(&self) -> Row {
-        let row = Row::new()
+        Row::new()
             .with("stack", "dunlin")
             .with("protocol", "tls1.3")
             .with("way", if self.delay_ms().is_some() { "real" } else { "virtual" })
             .with("credential", self.key_type.name())
             .with("server", self.server.name())
-            .with("client", self.client.map_or("none", Kind::name));
-        let row = if self.shows(Kind::Vc) { row.with("form", self.form.name()) } else { row };
-        let row = if self.is_original() { row } else { row.with("resolver", self.resolver.name()) };
-        match self.delay_ms() {
-            Some(delay_ms) => row.with("delay_ms", delay_ms),
-            None => row,
-        }
+            .with("client", self.client.map_or("none", Kind::name))
+            .with_some("form", self.shows(Kind::Vc).then_some(self.form.name()))
+            .with_some("resolver", (!self.is_original()).then_some(self.resolver.name()))
+            .with_some("delay_ms", self.delay_ms())
     }
 
     /// The paper's figures of this handshake.

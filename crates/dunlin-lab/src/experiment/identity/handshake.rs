@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use dunlin::{Answer, ClientConfig, Event, Question, ServerAddress, ServerConfig, TlsConnection};
 
-use super::failed;
-use super::people::SERVER_NAME;
+use super::super::keys::SERVER_NAME;
 use crate::Error;
+use crate::error::failed;
 use crate::experiment::watch::{Operations, for_identity, timed};
 
 /// The bytes sent, the time and the operations of a side.

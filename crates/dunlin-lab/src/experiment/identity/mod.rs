@@ -13,7 +13,6 @@ mod paper;
 mod people;
 mod resolver;
 
-use std::fmt::Display;
 use std::sync::{Arc, Mutex};
 
 use case::{Case, Resolver, cases, network_cases};
@@ -25,15 +24,17 @@ use fastrand::Rng;
 use handshake::{Handshake, Side, handshake};
 use kind::Kind;
 use node::{LookUpBytes, Node};
-use people::{Holder, Judge, People, schemes};
+use people::{Holder, Judge, People};
 use resolver::{LookUps, LookedUp, Staples};
 
+use super::keys::schemes;
 use super::watch::{self, WatchedVerifier};
 use super::{Experiment, Plan, Progress, Way};
 use crate::Error;
+use crate::error::failed;
 use crate::link::in_real_time;
 use crate::net::Ground;
-use crate::report::{Row, median_of};
+use crate::report::{About, Row, median_of};
 
 /// The holders of each type of keys, from which every handshake draws.
 const HOLDERS: usize = 100;
@@ -58,26 +59,15 @@ const NETWORK_KEY_TYPES: [KeyType; 3] = [KeyType::Rsa2048, KeyType::P256, KeyTyp
 const PERCENTILES: [usize; 7] = [1, 5, 25, 50, 75, 95, 99];
 
 /// The experiment `identity`.
-pub(super) struct Identity;
-
-impl Experiment for Identity {
-    fn name(&self) -> &'static str {
-        "identity"
-    }
-
-    fn about(&self) -> &'static str {
-        "cost of handshakes with certificates, credentials and bare DIDs"
-    }
-
-    fn paper(&self) -> Option<&'static str> {
-        Some(
+pub(super) const EXPERIMENT: Experiment = Experiment {
+    name: "identity",
+    about: About {
+        subject: "cost of handshakes with certificates, credentials and bare DIDs",
+        paper: Some(
             "L. Perugini, A. Vesco: On the Integration of Self-Sovereign Identity with TLS 1.3 Handshake to Build Trust in \
              IoT Systems, LINKS Foundation.",
-        )
-    }
-
-    fn terms(&self) -> &'static [(&'static str, &'static str)] {
-        &[
+        ),
+        terms: &[
             ("x509", "a certificate and that of its issuer, below the root that the peer trusts; lean form"),
             ("vc", "a verifiable credential, in the message VC"),
             ("did", "a bare decentralised identifier, in the message DID"),
@@ -93,40 +83,36 @@ impl Experiment for Identity {
             ("server, client", "what each side shows"),
             ("certificate", "the peer's certificate chain (the paper's T_C)"),
             ("model", "the latency by equations (1), (2) and (5) to (8) of the paper"),
-        ]
-    }
+        ],
+    },
+    packages: &[],
+    ways: &[Way::Real, Way::Virtual],
+    runs: 1000,
+    run,
+};
 
-    fn ways(&self) -> &'static [Way] {
-        &[Way::Real, Way::Virtual]
-    }
-
-    fn runs(&self) -> u32 {
-        1000
-    }
-
-    fn run(&self, plan: &Plan, progress: &Progress, rows: &mut Vec<Row>) -> Result<(), Error> {
-        let provider = Arc::new(watch::provider(&dunlin_awslc::provider()));
-        let (network_keys, delays): (&[KeyType], &[u32]) = match (plan.way, plan.quick) {
-            (Way::Virtual, _) => (&[], &[]),
-            (Way::Real, true) => (&[KeyType::P256], &QUICK_DELAYS_MS),
-            (Way::Real, false) => (&NETWORK_KEY_TYPES, &DELAYS_MS),
-        };
-        let network_runs = plan.runs.min(NETWORK_RUNS);
-        let runs = plan.runs as usize * KEY_TYPES.len();
-        progress.steps(KEY_TYPES.len() + runs + network_keys.len() * delays.len() * network_runs as usize);
-        let ground = (plan.way == Way::Real).then(Ground::new).transpose()?;
-        for key_type in KEY_TYPES {
-            progress.now(key_type.name());
-            let lab = Lab::new(plan, &provider, key_type)?;
-            progress.step();
-            rows.extend(lab.in_memory(plan.runs, progress)?);
-            let Some(ground) = ground.as_ref().filter(|_| network_keys.contains(&key_type)) else { continue };
-            for delay_ms in delays {
-                rows.extend(lab.over_network(ground, *delay_ms, network_runs, progress)?);
-            }
+fn run(plan: &Plan, progress: &Progress, rows: &mut Vec<Row>) -> Result<(), Error> {
+    let provider = Arc::new(watch::provider(&dunlin_awslc::provider()));
+    let (network_keys, delays): (&[KeyType], &[u32]) = match (plan.way, plan.quick) {
+        (Way::Virtual, _) => (&[], &[]),
+        (Way::Real, true) => (&[KeyType::P256], &QUICK_DELAYS_MS),
+        (Way::Real, false) => (&NETWORK_KEY_TYPES, &DELAYS_MS),
+    };
+    let network_runs = plan.runs.min(NETWORK_RUNS);
+    let runs = plan.runs as usize * KEY_TYPES.len();
+    progress.steps(KEY_TYPES.len() + runs + network_keys.len() * delays.len() * network_runs as usize);
+    let ground = (plan.way == Way::Real).then(Ground::new).transpose()?;
+    for key_type in KEY_TYPES {
+        progress.now(key_type.name());
+        let lab = Lab::new(plan, &provider, key_type)?;
+        progress.step();
+        rows.extend(lab.in_memory(plan.runs, progress)?);
+        let Some(ground) = ground.as_ref().filter(|_| network_keys.contains(&key_type)) else { continue };
+        for delay_ms in delays {
+            rows.extend(lab.over_network(ground, *delay_ms, network_runs, progress)?);
         }
-        Ok(())
     }
+    Ok(())
 }
 
 /// The state that all cases of a key type share.
@@ -170,7 +156,7 @@ impl Lab {
         let cases = network_cases(self.key_type, delay_ms);
         let cases = cases.into_iter().map(|case| Measured::new(case, self, Some(&node)));
         let mut cases = cases.collect::<Result<Vec<_>, _>>()?;
-        node.client.run(|| {
+        node.pair.client.run(|| {
             in_real_time();
             self.measure(&mut cases, runs, progress)
         })??;
@@ -304,28 +290,25 @@ impl Measured {
         let latencies = self.latencies_ms();
         let latency = median_of(&latencies);
         let paper = case.paper();
-        let with_paper = |row: Row, name: &str, value: Option<f64>| match value {
-            Some(value) => row.paper(name, value),
-            None => row,
-        };
-        let row = case.row().figure("server_bytes", &self.figures(|done| done.server.sent_bytes as f64));
         let bytes = paper.as_ref().and_then(|paper| paper.bytes.as_ref());
-        let row = with_paper(row, "server_bytes", bytes.map(|bytes| bytes.total));
-        let row = row.figure("client_bytes", &self.figures(|done| done.client.sent_bytes as f64));
-        let row = match case.client {
-            Some(_) => row,
-            None => {
-                let row = row.figure("public_key_bytes", &self.figures(|done| self.public_key_bytes(done)));
-                let row = with_paper(row, "public_key_bytes", bytes.map(|bytes| bytes.public_keys));
-                let signatures = |done: &Handshake| done.client.operations.signature_bytes as f64;
-                let row = row.figure("signature_bytes", &self.figures(signatures));
-                with_paper(row, "signature_bytes", bytes.map(|bytes| bytes.signatures))
-            }
-        };
-        let row = row.figure("latency_ms", &latencies);
-        let row = with_paper(row, "latency_ms", paper.as_ref().map(|paper| paper.latency_ms));
-        let row = row.figure("client_us", &self.figures(|done| us(done.client)));
-        let row = row.figure("server_us", &self.figures(|done| us(done.server)));
+        let mut row = case
+            .row()
+            .figure("server_bytes", &self.figures(|done| done.server.sent_bytes as f64))
+            .paper("server_bytes", bytes.map(|bytes| bytes.total))
+            .figure("client_bytes", &self.figures(|done| done.client.sent_bytes as f64));
+        if case.client.is_none() {
+            let signatures = |done: &Handshake| done.client.operations.signature_bytes as f64;
+            row = row
+                .figure("public_key_bytes", &self.figures(|done| self.public_key_bytes(done)))
+                .paper("public_key_bytes", bytes.map(|bytes| bytes.public_keys))
+                .figure("signature_bytes", &self.figures(signatures))
+                .paper("signature_bytes", bytes.map(|bytes| bytes.signatures));
+        }
+        let row = row
+            .figure("latency_ms", &latencies)
+            .paper("latency_ms", paper.as_ref().map(|paper| paper.latency_ms))
+            .figure("client_us", &self.figures(|done| us(done.client)))
+            .figure("server_us", &self.figures(|done| us(done.server)));
         let row = if self.look_ups.is_some() { self.with_look_ups(row) } else { row };
         let original = find(all, &case.original()).filter(|_| !case.is_original());
         let Some(original) = original.map(|original| median_of(&original.latencies_ms())) else { return row };
@@ -337,15 +320,12 @@ impl Measured {
         }
         let model =
             paper::model(original, case.server, case.client, |kind| message(kind).unwrap_or_default());
-        let row = row.figure("model_ms", &[model]);
-        let row = row.figure("model_error_percent", &[(model / latency - 1.0) * 100.0]);
-        match paper.and_then(|paper| Some((paper.latency_ms, paper.model_ms?))) {
-            Some((latency, model)) => {
-                let row = row.paper("model_ms", model);
-                row.paper("model_error_percent", (model / latency - 1.0) * 100.0)
-            }
-            None => row,
-        }
+        let error = |model: f64, latency: f64| (model / latency - 1.0) * 100.0;
+        let papers = paper.and_then(|paper| Some((paper.model_ms?, paper.latency_ms)));
+        row.figure("model_ms", &[model])
+            .figure("model_error_percent", &[error(model, latency)])
+            .paper("model_ms", papers.map(|(model, _)| model))
+            .paper("model_error_percent", papers.map(|(model, latency)| error(model, latency)))
     }
 
     /// Adds the bytes between both sides and the registry. In the paper, a server sends 377 to resolve the
@@ -354,10 +334,9 @@ impl Measured {
         let of = |bytes: fn(&LookUpBytes) -> usize| {
             self.done.iter().map(|done| bytes(&done.look_ups) as f64).collect::<Vec<_>>()
         };
-        let row = row.figure("resolver_bytes", &of(|bytes| bytes.sent));
-        let row =
-            if self.case.client.is_none() { row.paper("resolver_bytes", paper::RESOLVER_BYTES) } else { row };
-        row.figure("resolver_answer_bytes", &of(|bytes| bytes.received))
+        row.figure("resolver_bytes", &of(|bytes| bytes.sent))
+            .paper("resolver_bytes", self.case.client.is_none().then_some(paper::RESOLVER_BYTES))
+            .figure("resolver_answer_bytes", &of(|bytes| bytes.received))
     }
 
     /// The times in which the client has judged the identity of the server, in milliseconds.
@@ -413,11 +392,7 @@ fn message_ms(cases: &[Measured], kind: Kind) -> Vec<f64> {
 fn message_rows(key_type: KeyType, cases: &[Measured]) -> Vec<Row> {
     let row = |message: &str, measured: Vec<f64>, paper: Option<f64>| {
         let row = Row::new().with("stack", "dunlin").with("credential", key_type.name());
-        let row = row.with("message", message).figure("verify_ms", &measured);
-        match paper {
-            Some(paper) => row.paper("verify_ms", paper),
-            None => row,
-        }
+        row.with("message", message).figure("verify_ms", &measured).paper("verify_ms", paper)
     };
     let signature = |done: &Handshake| {
         let client = &done.client.operations;
@@ -455,15 +430,15 @@ fn difference_rows(cases: &[Measured]) -> Vec<Row> {
             let at = |values: &[f64]| values.get(values.len().saturating_sub(1) * percentile / 100).copied();
             let (Some(measured), Some(model)) = (at(&measured), at(&model)) else { continue };
             let row = Row::new().with("stack", "dunlin").with("credential", vc.case.key_type.name());
-            let row = row.with("figure", figure).with("percentile", percentile);
-            let row = row.figure("difference_ms", &[measured]).figure("model_difference_ms", &[model]);
             let is_mean = figure == "4" && percentile == 50 && vc.case.key_type == KeyType::P256;
-            rows.push(if is_mean { row.paper("difference_ms", paper::FIGURE_4) } else { row });
+            rows.push(
+                row.with("figure", figure)
+                    .with("percentile", percentile)
+                    .figure("difference_ms", &[measured])
+                    .figure("model_difference_ms", &[model])
+                    .paper("difference_ms", is_mean.then_some(paper::FIGURE_4)),
+            );
         }
     }
     rows
-}
-
-fn failed(why: impl Display) -> Error {
-    Error::new("handshake", why, "run it again; if it stays, this is a fault in dunlin")
 }

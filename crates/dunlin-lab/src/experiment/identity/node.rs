@@ -1,24 +1,21 @@
 //! A registry on a node of its own, behind a link, and the ways to ask it.
 
-use std::io::{Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use dunlin::auth::X509Trust;
 use dunlin::crypto::{CryptoProvider, HmacKey};
 use dunlin::resume::Tickets;
-use dunlin::wire::SignatureScheme;
 use dunlin::{
-    ClientConfig, Credential, EarlyDataOutcome, EarlyDataProtocols, Profile, ProfileBuilder, ServerAddress,
-    ServerConfig, Side, TlsConnection, Trust,
+    ClientConfig, EarlyDataOutcome, EarlyDataProtocols, Profile, ProfileBuilder, ServerAddress, ServerConfig,
+    Side, TlsConnection,
 };
 use dunlin_identity::method::dunlin::Operation;
 use dunlin_identity::transparency::{RegistryTrust, Staple};
 use dunlin_identity::{Did, DidDocument};
-use dunlin_pki::{Form, KeyPair, KeyType, Tree, TreeSpec};
+use dunlin_pki::{Form, KeyPair, KeyType};
 use dunlin_registry::server::{Limits, serve};
 use dunlin_registry::{Registry, Settings};
 use dunlin_store::{MemoryClientSessions, MemoryServerSessions};
@@ -27,25 +24,23 @@ use subtle::ConstantTimeEq;
 use tempfile::TempDir;
 use tokio::sync::oneshot;
 
+use super::super::blocking::Tls;
+use super::super::keys::{self, CHAIN_LENGTH, Issuer, SERVER_NAME, credential, schemes};
 use super::case::Asking;
-use super::failed;
-use super::people::{People, REGISTRY, SERVER_NAME, seconds};
+use super::people::{People, REGISTRY, seconds};
 use crate::Error;
+use crate::error::failed;
 use crate::link::{Line, Link, in_real_time};
-use crate::net::{End, Ground, Namespace};
+use crate::net::{Ground, Pair};
 
-const MTU: u16 = 1500;
-const CLIENT: Ipv4Addr = Ipv4Addr::new(10, 79, 0, 1);
-const NODE: Ipv4Addr = Ipv4Addr::new(10, 79, 0, 2);
-const PREFIX: u8 = 24;
-const DEVICE: &str = "line0";
 /// Longer than any answer takes.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// How often the responder looks whether it shall end.
 const PAUSE: Duration = Duration::from_millis(100);
-/// The length of two records, and of more than any answer.
+/// More than any answer.
 const BUFFER: usize = 1 << 15;
-const VALIDITY_DAYS: u32 = 30;
+/// The type of the node's key.
+const KEY_TYPE: KeyType = KeyType::P256;
 const NONCE: usize = 16;
 const MAC: usize = 32;
 /// The key that the asking side shares with the node.
@@ -67,9 +62,8 @@ pub(super) struct Node {
     resuming: [Arc<ClientConfig>; 2],
     /// Connections whose tickets have not come yet.
     open: Mutex<Vec<Connection>>,
-    /// The namespace of the side that asks.
-    pub(super) client: Namespace,
-    _server: Namespace,
+    /// The namespaces of the side that asks, and of the node.
+    pub(super) pair: Pair,
     stop: Arc<AtomicBool>,
     stop_https: Option<oneshot::Sender<()>>,
     threads: Vec<JoinHandle<()>>,
@@ -98,39 +92,29 @@ impl Node {
         let registry = Arc::new(registry(&directory, &provider, people)?);
         let [log, witness] = registry.keys().clone();
         let trust = RegistryTrust::new(log, vec![witness]).map_err(failed)?;
-        let client = ground.namespace("client")?;
-        let server = ground.namespace("node")?;
-        let ends = [(&client, CLIENT), (&server, NODE)].map(|(namespace, address)| End {
-            namespace,
-            device: DEVICE,
-            address: Some((address, PREFIX)),
-            mtu: MTU,
-        });
         let line = Line { delay: Duration::from_millis(delay_ms.into()), ..Line::default() };
-        let link = Link::start(ends, &line, seed)?;
+        let (pair, link) = Link::between(ground, &line, seed)?;
         // The paper's node has an ECDSA certificate.
-        let mut spec = TreeSpec::new(KeyType::P256, VALIDITY_DAYS).map_err(failed)?;
-        spec.form = Form::Lean;
-        let tree = Tree::generate(&spec).map_err(failed)?;
-        let key = tree.server.key.signing_key(&provider).map_err(failed)?;
-        let credential = Credential::x509(tree.server.chain.clone(), key);
-        let own = profile(&provider)?.credentials(vec![credential]).build().map_err(failed)?;
+        let issuer = Issuer::new(Form::Lean, KEY_TYPE, CHAIN_LENGTH)?;
+        let own = issuer.server(&[SERVER_NAME, "127.0.0.1"], KeyPair::generate(KEY_TYPE)?)?;
+        let own = profile(&provider)?.credentials(vec![credential(&provider, &own)?]);
+        let own = own.build().map_err(failed)?;
         let plain = ServerConfig::new(own).map_err(failed)?;
         let tickets = Tickets::stateful(Arc::new(MemoryServerSessions::new(CONNECTIONS)));
         let resumable = plain.clone().with_tickets(tickets);
         let resumable = resumable.with_early_data(EarlyDataProtocols::unnamed(), EARLY);
         let resumable = Arc::new(resumable.map_err(failed)?);
-        let anchors = X509Trust::anchors([tree.root.certificate().clone()]).map_err(failed)?;
-        let trusting = profile(&provider)?.trust(Trust { x509: Some(anchors), raw_key: None });
+        let trusting = profile(&provider)?.trust(keys::trust([issuer.root])?);
         let full = ClientConfig::new(trusting.build().map_err(failed)?).with_server_name_sent(false);
         let resuming = [(); 2].map(|()| {
             let resuming = full.clone().with_sessions(Arc::new(MemoryClientSessions::new(1, 1)));
             Arc::new(resuming.with_early_data(EarlyDataProtocols::unnamed()))
         });
 
-        let bind = || TcpListener::bind((NODE, 0)).and_then(|socket| Ok((socket.local_addr()?, socket)));
-        let bound = server.run(|| {
-            let datagrams = UdpSocket::bind((NODE, 0))?;
+        let bind =
+            || TcpListener::bind((Pair::SERVER, 0)).and_then(|socket| Ok((socket.local_addr()?, socket)));
+        let bound = pair.server.run(|| {
+            let datagrams = UdpSocket::bind((Pair::SERVER, 0))?;
             datagrams.set_read_timeout(Some(PAUSE))?;
             Ok::<_, std::io::Error>((bind()?, bind()?, (datagrams.local_addr()?, datagrams)))
         })?;
@@ -162,8 +146,7 @@ impl Node {
             full: Arc::new(full),
             resuming,
             open: Mutex::default(),
-            client,
-            _server: server,
+            pair,
             stop,
             stop_https: Some(stop_https),
             threads,
@@ -205,20 +188,20 @@ impl Node {
             "GET /dids/{did}/staple HTTP/1.1\r\nHost: {SERVER_NAME}:{}\r\nConnection: close\r\n\r\n",
             address.port()
         );
-        let early = match connection.tls.early_data() {
+        let early = match connection.tls.connection.early_data() {
             Some(mut early) => early.send(request.as_bytes()).map_err(failed)?,
             None => 0,
         };
-        connection.flush()?;
+        connection.tls.flush()?;
         let mut asked = early > 0;
         let answer = loop {
             let more = connection.receive()?;
-            if let Some(negotiated) = connection.tls.negotiated() {
+            if let Some(negotiated) = connection.tls.connection.negotiated() {
                 if early > 0 && negotiated.early_data != EarlyDataOutcome::Accepted {
                     return Err(failed("the node refuses early data"));
                 }
                 if !asked {
-                    connection.say(request.as_bytes())?;
+                    connection.tls.say(request.as_bytes())?;
                     asked = true;
                 }
             }
@@ -229,7 +212,7 @@ impl Node {
                 return Err(failed("the registry's answer is not complete"));
             }
         };
-        let bytes = connection.bytes;
+        let bytes = LookUpBytes { sent: connection.tls.sent, received: connection.tls.received };
         self.open().push(connection);
         let now = u64::try_from(seconds(dunlin_tokio::now())).map_err(failed)?;
         let staple = Staple::read(&answer).map_err(failed)?;
@@ -238,7 +221,7 @@ impl Node {
     }
 
     fn by_hmac(&self, did: &Did) -> Result<Found, Error> {
-        let socket = UdpSocket::bind((CLIENT, 0)).map_err(failed)?;
+        let socket = UdpSocket::bind((Pair::CLIENT, 0)).map_err(failed)?;
         socket
             .set_read_timeout(Some(PATIENCE))
             .and_then(|()| socket.connect(self.datagrams))
@@ -267,7 +250,7 @@ impl Drop for Node {
         drop(self.stop_https.take());
         // Wakes the server that waits for a client. The loopback device of its namespace is down.
         let early = self.early;
-        let _ = self.client.run(move || TcpStream::connect_timeout(&early, PATIENCE));
+        let _ = self.pair.client.run(move || TcpStream::connect_timeout(&early, PATIENCE));
         for thread in self.threads.drain(..) {
             let _ = thread.join();
         }
@@ -276,7 +259,7 @@ impl Drop for Node {
 
 /// A registry in this directory, with the DIDs of all holders.
 fn registry(directory: &TempDir, provider: &Arc<CryptoProvider>, people: &People) -> Result<Registry, Error> {
-    let key = KeyPair::generate(KeyType::Ed25519).map_err(failed)?.signing_key(provider).map_err(failed)?;
+    let key = KeyPair::generate(KeyType::Ed25519)?.signing_key(provider)?;
     let path = directory.path().join("registry");
     let settings = Settings::new(provider.clone(), REGISTRY, key);
     Registry::create(&path, &settings).map_err(failed)?;
@@ -296,7 +279,7 @@ fn profile(provider: &Arc<CryptoProvider>) -> Result<ProfileBuilder, Error> {
         .compatibility_mode(false)
         .cipher_suites(vec![&dunlin_awslc::TLS13_AES_256_GCM_SHA384])
         .groups(vec![group])
-        .signature_schemes(vec![SignatureScheme::ECDSA_SECP256R1_SHA256]))
+        .signature_schemes(schemes(KEY_TYPE)))
 }
 
 /// Serves the registry as its program does.
@@ -337,19 +320,19 @@ fn answer_early(registry: &Registry, tcp: TcpStream, config: &Arc<ServerConfig>)
         let more = connection.receive()?;
         if let Some(answer) = response(registry, &connection.data).filter(|_| !answered) {
             answered = true;
-            match connection.tls.early_data() {
+            match connection.tls.connection.early_data() {
                 Some(mut early) => {
                     if early.send(&answer).map_err(failed)? < answer.len() {
                         return Err(failed("the answer does not fit into the output"));
                     }
-                    connection.flush()?;
+                    connection.tls.flush()?;
                 }
-                None => connection.say(&answer)?,
+                None => connection.tls.say(&answer)?,
             }
         }
-        if (answered && connection.tls.negotiated().is_some()) || !more {
-            connection.tls.close();
-            return connection.flush();
+        if (answered && connection.tls.connection.negotiated().is_some()) || !more {
+            connection.tls.connection.close();
+            return connection.tls.flush();
         }
     }
 }
@@ -392,66 +375,38 @@ fn by_datagrams(registry: &Registry, socket: &UdpSocket, hmac: &dyn HmacKey, sto
     }
 }
 
-/// A TLS connection on a blocking socket, and the data that has come.
+/// A connection, and the data that has come.
 struct Connection {
-    tcp: TcpStream,
-    tls: TlsConnection,
-    buffer: Vec<u8>,
+    tls: Tls,
     data: Vec<u8>,
-    bytes: LookUpBytes,
 }
 
 impl Connection {
     fn new(tcp: TcpStream, tls: TlsConnection) -> Result<Self, Error> {
-        tcp.set_nodelay(true).and_then(|()| tcp.set_read_timeout(Some(PATIENCE))).map_err(failed)?;
-        Ok(Self { tcp, tls, buffer: vec![0; BUFFER], data: Vec::new(), bytes: LookUpBytes::default() })
-    }
-
-    fn flush(&mut self) -> Result<(), Error> {
-        let waiting = self.tls.transmit();
-        self.tcp.write_all(waiting).map_err(failed)?;
-        let sent = waiting.len();
-        self.tls.transmitted(sent);
-        self.bytes.sent += sent;
-        Ok(())
-    }
-
-    fn say(&mut self, mut data: &[u8]) -> Result<(), Error> {
-        while !data.is_empty() {
-            let taken = self.tls.send(data).map_err(failed)?;
-            data = data.get(taken..).unwrap_or_default();
-            self.flush()?;
-        }
-        Ok(())
+        Ok(Self { tls: Tls::new(tcp, tls, PATIENCE)?, data: Vec::new() })
     }
 
     /// Receives what comes next, and sends what follows from it. Returns false at the end of TCP.
     fn receive(&mut self) -> Result<bool, Error> {
-        let len = self.tcp.read(&mut self.buffer).map_err(failed)?;
-        self.bytes.received += len;
-        let mut taken = 0;
-        let now = dunlin_tokio::now();
-        while taken < len {
-            let rest = self.buffer.get(taken..len).unwrap_or_default();
-            taken += self.tls.receive(now, rest).map_err(failed)?;
-            loop {
-                if let Some(mut early) = self.tls.early_data()
-                    && !early.received().is_empty()
-                {
-                    let count = early.received().len();
-                    self.data.extend_from_slice(early.received());
-                    early.consume(now, count).map_err(failed)?;
-                    continue;
-                }
-                let count = self.tls.received().len();
-                if count == 0 {
-                    break;
-                }
-                self.data.extend_from_slice(self.tls.received());
-                self.tls.consume(now, count).map_err(failed)?;
+        let data = &mut self.data;
+        let more = self.tls.receive(|tls| {
+            let now = dunlin_tokio::now();
+            if let Some(mut early) = tls.early_data()
+                && !early.received().is_empty()
+            {
+                data.extend_from_slice(early.received());
+                let count = early.received().len();
+                early.consume(now, count).map_err(failed)?;
+                return Ok(true);
             }
-        }
-        self.flush()?;
-        Ok(len > 0)
+            let count = tls.received().len();
+            if count > 0 {
+                data.extend_from_slice(tls.received());
+                tls.consume(now, count).map_err(failed)?;
+            }
+            Ok(count > 0)
+        })?;
+        self.tls.flush()?;
+        Ok(more)
     }
 }

@@ -6,7 +6,7 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use dunlin::auth::{DidProofs, Verified, Verifier, X509Trust};
 use dunlin::crypto::{CryptoProvider, SigningKey};
-use dunlin::wire::{DidMethod, SignatureScheme};
+use dunlin::wire::DidMethod;
 use dunlin::{Credential, Now};
 use dunlin_identity::credential::status::{Bitstring, StatusEntry, StatusList, StatusLists, StatusPurpose};
 use dunlin_identity::credential::{CREDENTIALS_V2, Context, Contexts, Issuer, Seconds, Verifier as Issuers};
@@ -16,23 +16,19 @@ use dunlin_identity::handshake::{
 use dunlin_identity::key::PublicKey;
 use dunlin_identity::method::dunlin::first_document;
 use dunlin_identity::{DidDocument, DidUrl, Relationship, Sha256Hash, TrustList};
-use dunlin_pki::{
-    AltName, Authority, CaSpec, Form as CertificateForm, KeyPair, KeyType, LeafSpec, Subject, Validity,
-    format_time,
-};
+use dunlin_pki::{Form as CertificateForm, KeyPair, KeyType, format_time};
 use fastrand::Rng;
 use pki_types::CertificateDer;
 use serde_json::{Value, json};
 
+use super::super::keys::{self, CHAIN_LENGTH, SERVER_NAME};
 use super::case::Form;
-use super::failed;
 use super::kind::Kind;
 use crate::Error;
+use crate::error::failed;
 
-/// The name in certificates. It is checked, but not sent.
-pub(super) const SERVER_NAME: &str = "localhost";
-/// The validity of certificates, credentials and status lists, in days.
-const DAYS: u32 = 30;
+/// The validity of credentials and status lists.
+const VALIDITY: Seconds = 30 * DAY_S;
 const DAY_S: Seconds = 24 * 3600;
 /// The registry that the DIDs name.
 pub(super) const REGISTRY: &str = "registry.example/1";
@@ -72,8 +68,8 @@ struct Party {
 
 impl Party {
     fn new(provider: &CryptoProvider, key_type: KeyType, random: &mut Rng) -> Result<Self, Error> {
-        let pair = KeyPair::generate(key_type).map_err(failed)?;
-        let key = pair.signing_key(provider).map_err(failed)?;
+        let pair = KeyPair::generate(key_type)?;
+        let key = pair.signing_key(provider)?;
         let public = PublicKey::from_spki(key.public_key()).map_err(failed)?;
         let mut hash = || {
             let mut bytes = [0; 32];
@@ -102,7 +98,7 @@ impl People {
             hash.push_str(&format!("{byte:02x}"));
         }
         let contexts = Contexts::default().with(Context { url: CONTEXT.to_owned(), sha256: hash });
-        let authorities = Authorities::new(key_type)?;
+        let authorities = keys::Issuer::new(CertificateForm::Lean, key_type, CHAIN_LENGTH)?;
         let status = status_list(&provider, &issuer, now)?;
         let holders = (0..count).map(|_| {
             let holder = Party::new(&provider, key_type, random)?;
@@ -111,7 +107,7 @@ impl People {
             });
             let credentials = credentials.into_iter().collect::<Result<_, _>>()?;
             let Party { pair, key, document, .. } = holder;
-            Ok(Holder { key, chain: authorities.issue(pair)?, document, credentials })
+            Ok(Holder { key, chain: authorities.server(&[SERVER_NAME], pair)?.chain, document, credentials })
         });
         let holders = holders.collect::<Result<_, Error>>()?;
         let root = authorities.root;
@@ -216,37 +212,6 @@ impl Judge {
     }
 }
 
-/// The certificate authorities, in lean form.
-struct Authorities {
-    root: CertificateDer<'static>,
-    intermediate: Authority,
-    validity: Validity,
-}
-
-impl Authorities {
-    fn new(key_type: KeyType) -> Result<Self, Error> {
-        let validity = Validity::from_now_days(DAYS).map_err(failed)?;
-        let spec = |name| {
-            let subject = Subject::common_name(name).map_err(failed)?;
-            Ok::<_, Error>(CaSpec { form: CertificateForm::Lean, ..CaSpec::new(subject, validity) })
-        };
-        let key = || KeyPair::generate(key_type).map_err(failed);
-        // The names of `dunlin pki --lean`.
-        let root = Authority::root(&spec("R")?, key()?).map_err(failed)?;
-        let intermediate = root.intermediate(&spec("I")?, key()?).map_err(failed)?;
-        Ok(Self { root: root.certificate().clone(), intermediate, validity })
-    }
-
-    /// The chain of a leaf without purposes, which serves for both sides.
-    fn issue(&self, key: KeyPair) -> Result<Vec<CertificateDer<'static>>, Error> {
-        let name: AltName = SERVER_NAME.parse().map_err(failed)?;
-        let mut leaf = LeafSpec::server([name], self.validity);
-        leaf.form = CertificateForm::Lean;
-        leaf.purposes.clear();
-        Ok(self.intermediate.issue(&leaf, key).map_err(failed)?.chain)
-    }
-}
-
 /// A credential with the fields of the paper's example, and one claim.
 fn issue(
     provider: &CryptoProvider,
@@ -262,7 +227,7 @@ fn issue(
         "type": ["VerifiableCredential", "IoTCredential"],
         "issuer": issuer.document.id().as_str(),
         "validFrom": time(now)?,
-        "validUntil": time(now + Seconds::from(DAYS) * DAY_S)?,
+        "validUntil": time(now + VALIDITY)?,
         "credentialSubject": {"id": holder.document.id().as_str(), "role": "sensor"},
     });
     if form == Form::JsonStatus {
@@ -283,7 +248,7 @@ fn issue(
 fn status_list(provider: &CryptoProvider, issuer: &Party, now: Seconds) -> Result<StatusLists, Error> {
     let bits = Bitstring::default();
     let did = issuer.document.id();
-    let until = now + Seconds::from(DAYS) * DAY_S;
+    let until = now + VALIDITY;
     let list: Value =
         bits.credential(did, STATUS_LIST, StatusPurpose::Revocation, now, until).map_err(failed)?;
     let signing = Issuer { provider, signer: &*issuer.key, method: &issuer.method };
@@ -303,15 +268,4 @@ fn time(seconds: Seconds) -> Result<String, Error> {
 /// The time of a handshake, in seconds since 1970.
 pub(super) fn seconds(now: Now) -> Seconds {
     Seconds::try_from(now.unix_ms / 1000).unwrap_or(Seconds::MAX)
-}
-
-/// The signature schemes that a side verifies: in handshakes, in chains and in credentials.
-pub(super) fn schemes(key_type: KeyType) -> Vec<SignatureScheme> {
-    match key_type {
-        KeyType::P256 => vec![SignatureScheme::ECDSA_SECP256R1_SHA256],
-        KeyType::Ed25519 => vec![SignatureScheme::ED25519],
-        KeyType::MlDsa44 => vec![SignatureScheme::MLDSA44],
-        // Certificates by RSA keys have PKCS#1 v1.5 signatures (`dunlin_pki`).
-        _ => vec![SignatureScheme::RSA_PSS_RSAE_SHA256, SignatureScheme::RSA_PKCS1_SHA256],
-    }
 }

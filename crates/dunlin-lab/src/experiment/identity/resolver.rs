@@ -18,10 +18,10 @@ use dunlin_pki::{KeyPair, KeyType};
 use fastrand::Rng;
 
 use super::case::Asking;
-use super::failed;
 use super::node::{Found, LookUpBytes, Node};
 use super::people::{Holder, Judge, People, REGISTRY, seconds};
 use crate::Error;
+use crate::error::failed;
 
 /// A registry's state with all holders among many other DIDs, from which their staples come.
 pub(super) struct Staples {
@@ -53,8 +53,7 @@ impl Staples {
             map = map.with(hasher, key, MapLeaf { document, sequence: 0, active: true }).map_err(failed)?;
         }
         // The registry signs as the log and as its own witness.
-        let key = KeyPair::generate(KeyType::Ed25519).map_err(failed)?;
-        let key = key.signing_key(provider).map_err(failed)?;
+        let key = KeyPair::generate(KeyType::Ed25519)?.signing_key(provider)?;
         let signer = |kind| NoteSigner::new(provider, REGISTRY, kind, key.clone()).map_err(failed);
         let signers = [signer(NoteKeyKind::Note)?, signer(NoteKeyKind::Cosignature)?];
         let mut log = Tree::default();

@@ -1,27 +1,25 @@
 //! The bytes of a handshake on real sockets, from captures: every TLS byte, and every byte on the link that
 //! carried it.
 
-use std::fmt::Display;
-use std::io::{Read, Write};
-use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
+use std::io::Read;
+use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use dunlin::{ClientConfig, DtlsConnection, ServerConfig, TlsConnection};
 
+use super::super::blocking::Tls;
 use super::super::datagrams::{Sockets, is_undisturbed};
-use super::failed;
-use super::foreign::{GnuTls, OpenSsl};
+use super::super::foreign::Foreign;
 use super::suites::{AllKeys, Case, Crypto, server_address};
 use crate::Error;
 use crate::capture::{Capture, Frame};
 use crate::count::{Connection, connections};
+use crate::error::{failed, socket_failed};
 use crate::link::in_real_time;
-use crate::net::{Ground, Namespace, Pair};
+use crate::net::{Ground, Pair};
 
-/// More than the payload of the largest TCP segment.
-const BUFFER: usize = 1 << 16;
 /// Longer than any handshake, even at the lowest rate.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// The maximum number of repetitions if packets were retransmitted.
@@ -30,8 +28,7 @@ const ATTEMPTS: u32 = 10;
 /// The stacks of a handshake.
 pub(super) enum Stack<'a> {
     Dunlin(&'a Arc<ClientConfig>, &'a Arc<ServerConfig>),
-    OpenSsl(&'a OpenSsl),
-    GnuTls(&'a GnuTls),
+    Foreign(&'a Foreign),
 }
 
 impl Stack<'_> {
@@ -39,17 +36,9 @@ impl Stack<'_> {
     pub(super) const fn name(&self) -> &'static str {
         match self {
             Self::Dunlin(..) => "dunlin",
-            Self::OpenSsl(openssl) => openssl.name(),
-            Self::GnuTls(gnutls) => gnutls.name(),
+            Self::Foreign(foreign) => foreign.name,
         }
     }
-}
-
-/// Two ends and the server's address.
-pub(super) struct Place<'a> {
-    pub(super) client: &'a Namespace,
-    pub(super) server: &'a Namespace,
-    pub(super) address: Ipv4Addr,
 }
 
 /// The frames of one handshake on its own connection, from SYN to FIN. On a busy machine, TCP or a stack may
@@ -66,12 +55,8 @@ pub(super) fn frames(
         let mut capture = Capture::start(&pair.client, Pair::DEVICE)?;
         match stack {
             Stack::Dunlin(client, server) if case.over_datagrams => over_datagrams(pair, client, server)?,
-            Stack::Dunlin(client, server) => {
-                let place = Place { client: &pair.client, server: &pair.server, address: Pair::SERVER };
-                place.handshake(client, server)?;
-            }
-            Stack::OpenSsl(openssl) => openssl.connect(ground, pair, case, keys)?,
-            Stack::GnuTls(gnutls) => gnutls.connect(ground, pair, case, keys.0)?,
+            Stack::Dunlin(client, server) => over_tcp(pair, client, server).map(drop)?,
+            Stack::Foreign(foreign) => foreign.connect(ground, pair, case, keys)?,
         }
         if case.over_datagrams {
             let frames = capture.finish()?;
@@ -99,96 +84,71 @@ fn over_datagrams(pair: &Pair, client: &Arc<ClientConfig>, server: &Arc<ServerCo
     sockets.carry(&mut client, &mut server, |why| failed(why))
 }
 
-impl Place<'_> {
-    /// Runs a handshake on an idle TCP connection. Returns its duration, from the client's first step to the
-    /// last step of the later side.
-    pub(super) fn handshake(
-        &self,
-        client: &Arc<ClientConfig>,
-        server: &Arc<ServerConfig>,
-    ) -> Result<Duration, Error> {
-        let listener = self.server.run(|| TcpListener::bind((self.address, 0)))?.map_err(socket)?;
-        let address = listener.local_addr().map_err(socket)?;
-        let (accepted, is_accepted) = std::sync::mpsc::channel();
-        thread::scope(|scope| {
-            let serving = scope.spawn(move || {
-                in_real_time();
-                let (tcp, _) = listener.accept().map_err(socket)?;
-                // A client that ended early has failed and gives the reason.
-                let _ = accepted.send(());
-                let connection = TlsConnection::server(server, dunlin_tokio::now());
-                let mut end = End::new(tcp, connection)?;
-                let ended = end.handshake()?;
-                end.close(false)?;
-                Ok::<_, Error>(ended)
-            });
-            let connecting = self.client.run(move || {
-                in_real_time();
-                let tcp = TcpStream::connect(address).map_err(socket)?;
-                // After TCP's handshake no packet remains that could delay the TLS handshake.
-                is_accepted.recv().map_err(socket)?;
-                let start = Instant::now();
-                let connection =
-                    TlsConnection::client(client, server_address()?, dunlin_tokio::now()).map_err(failed)?;
-                let mut end = End::new(tcp, connection)?;
-                let ended = end.handshake()?;
-                end.close(true)?;
-                Ok::<_, Error>((start, ended))
-            });
-            let connected = connecting.and_then(|connected| connected);
-            if connected.is_err() {
-                // The server may wait for a connection that does not come.
-                let _ = self.client.run(|| TcpStream::connect(address));
-            }
-            let served = serving.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-            let (start, ended) = connected?;
-            Ok(served?.max(ended).duration_since(start))
-        })
-    }
+/// Runs a handshake on an idle TCP connection. Returns its duration, from the client's first step to the
+/// last step of the later side.
+pub(super) fn over_tcp(
+    pair: &Pair,
+    client: &Arc<ClientConfig>,
+    server: &Arc<ServerConfig>,
+) -> Result<Duration, Error> {
+    let listener = pair.server.run(|| TcpListener::bind((Pair::SERVER, 0)))?.map_err(socket_failed)?;
+    let address = listener.local_addr().map_err(socket_failed)?;
+    let (accepted, is_accepted) = std::sync::mpsc::channel();
+    thread::scope(|scope| {
+        let serving = scope.spawn(move || {
+            in_real_time();
+            let (tcp, _) = listener.accept().map_err(socket_failed)?;
+            // A client that ended early has failed and gives the reason.
+            let _ = accepted.send(());
+            let connection = TlsConnection::server(server, dunlin_tokio::now());
+            let mut tls = Tls::new(tcp, connection, PATIENCE)?;
+            let completed = complete(&mut tls)?;
+            ended(&mut tls)?;
+            Ok::<_, Error>(completed)
+        });
+        let connecting = pair.client.run(move || {
+            in_real_time();
+            let tcp = TcpStream::connect(address).map_err(socket_failed)?;
+            // After TCP's handshake no packet remains that could delay the TLS handshake.
+            is_accepted.recv().map_err(socket_failed)?;
+            let start = Instant::now();
+            let connection =
+                TlsConnection::client(client, server_address()?, dunlin_tokio::now()).map_err(failed)?;
+            let mut tls = Tls::new(tcp, connection, PATIENCE)?;
+            let completed = complete(&mut tls)?;
+            // The client closes first.
+            tls.tcp.shutdown(Shutdown::Write).map_err(socket_failed)?;
+            ended(&mut tls)?;
+            Ok::<_, Error>((start, completed))
+        });
+        let connected = connecting.and_then(|connected| connected);
+        if connected.is_err() {
+            // The server may wait for a connection that does not come.
+            let _ = pair.client.run(|| TcpStream::connect(address));
+        }
+        let served = serving.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        let (start, completed) = connected?;
+        Ok(served?.max(completed).duration_since(start))
+    })
 }
 
-/// A connection and its socket.
-struct End {
-    tcp: TcpStream,
-    connection: TlsConnection,
-    buffer: Vec<u8>,
-}
-
-impl End {
-    fn new(tcp: TcpStream, connection: TlsConnection) -> Result<Self, Error> {
-        tcp.set_nodelay(true).and_then(|()| tcp.set_read_timeout(Some(PATIENCE))).map_err(socket)?;
-        Ok(Self { tcp, connection, buffer: vec![0; BUFFER] })
-    }
-
-    /// Completes the handshake of this side, and returns the time of its end.
-    fn handshake(&mut self) -> Result<Instant, Error> {
-        loop {
-            let waiting = self.connection.transmit();
-            self.tcp.write_all(waiting).map_err(socket)?;
-            let sent = waiting.len();
-            self.connection.transmitted(sent);
-            if self.connection.negotiated().is_some() {
-                return Ok(Instant::now());
-            }
-            let len = self.tcp.read(&mut self.buffer).map_err(socket)?;
-            let received = self.buffer.get(..len).filter(|received| !received.is_empty());
-            let received = received.ok_or_else(|| failed("the peer closed within the handshake"))?;
-            self.connection.receive(dunlin_tokio::now(), received).map_err(failed)?;
+/// Completes the handshake of a side, and returns the time of its end.
+fn complete(tls: &mut Tls) -> Result<Instant, Error> {
+    loop {
+        tls.flush()?;
+        if tls.connection.negotiated().is_some() {
+            return Ok(Instant::now());
         }
-    }
-
-    /// Closes TCP, the client first, without close_notify: only the handshake was sent.
-    fn close(&mut self, is_client: bool) -> Result<(), Error> {
-        if is_client {
-            self.tcp.shutdown(Shutdown::Write).map_err(socket)?;
-        }
-        match self.tcp.read(&mut self.buffer).map_err(socket)? {
-            0 => Ok(()),
-            _ => Err(failed("more than a handshake was sent")),
+        if !tls.receive_alone()? {
+            return Err(failed("the peer closed within the handshake"));
         }
     }
 }
 
-fn socket(why: impl Display) -> Error {
-    Error::new("a socket of the lab", why, "run it again on an idle machine")
+/// Waits for the end of TCP, which comes without close_notify: only the handshake was sent.
+fn ended(tls: &mut Tls) -> Result<(), Error> {
+    match tls.tcp.read(&mut [0]).map_err(socket_failed)? {
+        0 => Ok(()),
+        _ => Err(failed("more than a handshake was sent")),
+    }
 }

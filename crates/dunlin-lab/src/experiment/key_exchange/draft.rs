@@ -7,31 +7,32 @@
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use dunlin::auth::{Psk, PskTable, RawKeyTrust};
+use dunlin::auth::RawKeyTrust;
 use dunlin::crypto::{CryptoProvider, KeyExchangeGroup, SigningKey, Tls13CipherSuite};
 use dunlin::wire::{PskKeyExchangeMode, SignatureScheme};
 use dunlin::{
     ClientAuth, ClientConfig, ConnectionIds, Credential, DtlsConnection, Migration, NodeIds, Now, Profile,
-    ProfileBuilder, PskSource, ServerAddress, ServerConfig, TlsConnection, Trust,
+    ProfileBuilder, ServerAddress, ServerConfig, TlsConnection, Trust,
 };
 use dunlin_pki::{KeyPair, KeyType};
-use pki_types::PrivateKeyDer;
 
+use super::super::keys::psk;
 use super::ends::{ADDRESS, End};
-use super::failed;
 use crate::Error;
+use crate::error::failed;
 use crate::experiment::Progress;
 use crate::report::Row;
 
-/// How both sides authenticate and agree on a secret.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Mechanism {
-    /// Raw public keys on both sides, with (EC)DHE.
-    RawKey,
-    /// A pre-shared key with (EC)DHE.
-    EcdhePsk,
-    /// A pre-shared key without (EC)DHE.
-    Psk,
+named! {
+    /// How both sides authenticate and agree on a secret.
+    enum Mechanism {
+        /// Raw public keys on both sides, with (EC)DHE.
+        RawKey = "raw_key",
+        /// A pre-shared key with (EC)DHE.
+        EcdhePsk = "ecdhe_psk",
+        /// A pre-shared key without (EC)DHE.
+        Psk = "psk",
+    }
 }
 
 /// A group and its signature scheme.
@@ -123,16 +124,6 @@ fn cases() -> Vec<Case> {
     cases
 }
 
-impl Mechanism {
-    const fn name(self) -> &'static str {
-        match self {
-            Self::RawKey => "raw_key",
-            Self::EcdhePsk => "ecdhe_psk",
-            Self::Psk => "psk",
-        }
-    }
-}
-
 impl Curve {
     fn group(self) -> &'static str {
         match self {
@@ -177,17 +168,17 @@ impl Case {
     fn row(&self, measured: &[Flights]) -> Row {
         let group = if self.mechanism == Mechanism::Psk { "none" } else { self.curve.group() };
         let credential = if self.mechanism == Mechanism::RawKey { self.curve.credential() } else { "psk" };
+        let has_datagrams = self.protocol == Protocol::Dtls13;
+        let id_bytes = if self.has_ids { CONNECTION_ID_BYTES } else { 0 };
         let mut row = Row::new()
             .with("stack", "dunlin")
-            .with("protocol", if self.protocol == Protocol::Tls13 { "tls1.3" } else { "dtls1.3" })
+            .with("protocol", if has_datagrams { "dtls1.3" } else { "tls1.3" })
             .with("mechanism", self.mechanism.name())
             .with("credential", credential)
             .with("group", group)
             .with("authentication", "mutual")
-            .with("tag_bytes", if self.tag == Tag::Short { 8 } else { 16 });
-        if self.protocol == Protocol::Dtls13 {
-            row = row.with("connection_id_bytes", if self.has_ids { CONNECTION_ID_BYTES } else { 0 });
-        }
+            .with("tag_bytes", if self.tag == Tag::Short { 8 } else { 16 })
+            .with_some("connection_id_bytes", has_datagrams.then_some(id_bytes));
         let draft = self.draft();
         for (flight, name) in FLIGHTS.into_iter().enumerate() {
             let bytes: Vec<_> = measured.iter().map(|flights| flights[flight] as f64).collect();
@@ -233,13 +224,9 @@ impl Case {
             Tag::Long => &dunlin_awslc::TLS13_AES_128_CCM_SHA256,
         };
         if self.mechanism == Mechanism::RawKey {
-            let key = |provider: &CryptoProvider| {
-                let key_type = if self.curve == Curve::X25519 { KeyType::Ed25519 } else { KeyType::P256 };
-                let der = KeyPair::generate(key_type).and_then(|pair| pair.to_pkcs8()).map_err(failed)?;
-                provider.key_loader.load(&PrivateKeyDer::Pkcs8(der.as_slice().into())).map_err(failed)
-            };
-            let client = key(&provider)?;
-            let server = key(&provider)?;
+            let key_type = if self.curve == Curve::X25519 { KeyType::Ed25519 } else { KeyType::P256 };
+            let client = KeyPair::generate(key_type)?.signing_key(&provider)?;
+            let server = KeyPair::generate(key_type)?.signing_key(&provider)?;
             let profile = |own: &Arc<dyn SigningKey>, peer: &Arc<dyn SigningKey>| {
                 let trust = RawKeyTrust::Keys(vec![peer.public_key().clone()]);
                 self.lean(&provider, suite)
@@ -252,7 +239,6 @@ impl Case {
             let server_config = server_config.with_client_auth(ClientAuth::Required).map_err(failed)?;
             return Ok((ClientConfig::new(profile(&client, &server)?), server_config));
         }
-        let psk = || Psk::new(*b"1", &[7; 16]).map_err(failed);
         let profile = || match self.mechanism {
             Mechanism::Psk => {
                 self.lean(&provider, suite).groups(vec![]).psk_modes(vec![PskKeyExchangeMode::PSK_KE])
@@ -260,9 +246,9 @@ impl Case {
             _ => self.lean(&provider, suite),
         };
         let build = |profile: ProfileBuilder| profile.build().map_err(failed);
-        let client = ClientConfig::new(build(profile())?).with_psks(vec![Arc::new(psk()?)]);
-        let psks = PskSource::Here(Arc::new(PskTable::from_iter([psk()?])));
-        Ok((client, ServerConfig::psk_only(build(profile())?, psks).map_err(failed)?))
+        let (of_client, of_server) = psk("1", &[7; 16])?;
+        let client = ClientConfig::new(build(profile())?).with_psks(vec![of_client]);
+        Ok((client, ServerConfig::psk_only(build(profile())?, of_server).map_err(failed)?))
     }
 
     fn lean(&self, provider: &Arc<CryptoProvider>, suite: &'static Tls13CipherSuite) -> ProfileBuilder {

@@ -11,13 +11,12 @@ use std::sync::Arc;
 use dunlin::{ClientConfig, ServerConfig};
 use etherparse::{Ethernet2Slice, Ipv4Slice, TcpHeaderSlice};
 
-use super::MTU;
-use super::bytes::Place;
+use super::bytes::over_tcp;
 use super::suites::Case;
 use crate::Error;
 use crate::capture::{Direction, Frame};
 use crate::link::{Line, Link};
-use crate::net::{End, Ground, Namespace};
+use crate::net::{Ground, Namespace, Pair};
 use crate::report::Row;
 
 /// The paper's rates, in kilobits a second.
@@ -25,12 +24,6 @@ pub(super) const RATES: [u64; 3] = [10, 100, 1000];
 
 /// The maximum number of measurements at the lowest rate, which takes most of the time.
 const SLOW_RUNS: u32 = 5;
-
-const CLIENT: Ipv4Addr = Ipv4Addr::new(10, 78, 0, 1);
-const SERVER: Ipv4Addr = Ipv4Addr::new(10, 78, 0, 2);
-const PREFIX: u8 = 24;
-const NETWORK: &str = "10.78.0.0/24";
-const DEVICE: &str = "line0";
 
 /// The components of a handshake.
 #[derive(Clone, Copy, Debug)]
@@ -45,8 +38,7 @@ pub(super) struct Parts {
 
 /// A link of a rate, and the stacks at its ends.
 pub(super) struct SlowLink {
-    client: Namespace,
-    server: Namespace,
+    pair: Pair,
     rate: u64,
     _link: Link,
 }
@@ -54,20 +46,12 @@ pub(super) struct SlowLink {
 impl SlowLink {
     /// Makes a link of `rate` kilobits a second in each direction, without delay.
     pub(super) fn new(ground: &Ground, rate: u64, seed: u64) -> Result<Self, Error> {
-        let client = ground.namespace("client")?;
-        let server = ground.namespace("server")?;
         let line = Line { rate_kbit_per_s: Some(rate), ..Line::default() };
-        let [a, b] = [(&client, CLIENT), (&server, SERVER)].map(|(namespace, address)| End {
-            namespace,
-            device: DEVICE,
-            address: Some((address, PREFIX)),
-            mtu: MTU,
-        });
-        let link = Link::start([a, b], &line, seed)?;
-        for (namespace, address) in [(&client, CLIENT), (&server, SERVER)] {
+        let (pair, link) = Link::between(ground, &line, seed)?;
+        for (namespace, address) in [(&pair.client, Pair::CLIENT), (&pair.server, Pair::SERVER)] {
             patient(namespace, address)?;
         }
-        Ok(Self { client, server, rate, _link: link })
+        Ok(Self { pair, rate, _link: link })
     }
 
     /// The row of a case at this rate, with at most `runs` handshakes.
@@ -79,9 +63,8 @@ impl SlowLink {
         runs: u32,
         row: Row,
     ) -> Result<Row, Error> {
-        let place = Place { client: &self.client, server: &self.server, address: SERVER };
         let runs = if self.rate == RATES[0] { runs.min(SLOW_RUNS) } else { runs };
-        let measured = (0..runs).map(|_| Ok(place.handshake(client, server)?.as_secs_f64() * 1e3));
+        let measured = (0..runs).map(|_| Ok(over_tcp(&self.pair, client, server)?.as_secs_f64() * 1e3));
         let measured = measured.collect::<Result<Vec<_>, Error>>()?;
         // Bits divided by kilobits a second are milliseconds.
         let sent_ms = |bytes: f64| bytes * 8.0 / self.rate as f64;
@@ -95,18 +78,20 @@ impl SlowLink {
             .figure("model_error_percent", &errors)
             .figure("path_bytes", &[parts.path_bytes])
             .figure("equation_1_ms", &[computed_ms + sent_ms(parts.handshake_bytes)])
-            .figure("transmission_ms", &[sent_ms(parts.handshake_bytes)]);
-        Ok(match case.paper {
-            Some(bytes) => row.paper("transmission_ms", sent_ms(bytes)),
-            None => row,
-        })
+            .figure("transmission_ms", &[sent_ms(parts.handshake_bytes)])
+            .paper("transmission_ms", case.paper.map(sent_ms));
+        Ok(row)
     }
 }
 
 /// Raises TCP's timeouts. A segment takes longer here than TCP usually waits for an acknowledgement, so TCP
 /// would retransmit segments that are still in flight.
 fn patient(namespace: &Namespace, address: Ipv4Addr) -> Result<(), Error> {
-    namespace.ip(&format!("route replace {NETWORK} dev {DEVICE} src {address} rto_min 30s\n"))?;
+    namespace.ip(&format!(
+        "route replace {} dev {} src {address} rto_min 30s\n",
+        Pair::NETWORK,
+        Pair::DEVICE
+    ))?;
     namespace.set("tcp_early_retrans", "0")
 }
 

@@ -1,54 +1,34 @@
 //! OpenSSL and GnuTLS as other stacks, with the same keys.
 
 use std::ffi::OsString;
-use std::io::Read;
 
 use dunlin::wire::{NamedGroup, SignatureScheme};
 
 use super::super::datagrams::IP_AND_UDP;
-use super::super::foreign::{AS_SHIPPED, Foreign, Library, MemoryFile};
-use super::MTU;
-use super::suites::{AllKeys, Case, Crypto};
+use super::super::foreign::{Foreign, Library, MemoryFile};
+use super::super::keys::Files;
+use super::suites::{AllKeys, Case, Crypto, End};
 use crate::Error;
-use crate::net::{Ground, Pair};
+use crate::net::{Ground, MTU, Pair};
 
-const OPENSSL: [&str; 2] = [include_str!("../openssl.c"), include_str!("openssl.c")];
+const OPENSSL: &[&str] = &[include_str!("openssl.c")];
+const GNUTLS: &[&str] = &[include_str!("gnutls.c")];
 
-/// OpenSSL with its options for small hellos, and as it is shipped.
-pub(super) const OPENSSLS: [Library; 2] =
-    [openssl("openssl", &OPENSSL), openssl("openssl as shipped", &[AS_SHIPPED, OPENSSL[0], OPENSSL[1]])];
-
-const fn openssl(name: &'static str, source: &'static [&'static str]) -> Library {
-    Library { name, source, link: &["-lssl", "-lcrypto"], package: "libssl-dev" }
-}
-
-/// GnuTLS likewise. Its configurations differ only in [`gnutls_words`].
-pub(super) const GNUTLSES: [Library; 2] = [gnutls("gnutls"), gnutls("gnutls as shipped")];
-
-const fn gnutls(name: &'static str) -> Library {
-    let source = &[include_str!("../gnutls.c"), include_str!("gnutls.c")];
-    Library { name, source, link: &["-lgnutls"], package: "libgnutls28-dev" }
-}
+/// OpenSSL and GnuTLS with their options for small hellos, and as they are shipped. GnuTLS's configurations
+/// differ only in [`gnutls_words`].
+pub(super) const LIBRARIES: [Library; 4] = [
+    Library::openssl(OPENSSL, false),
+    Library::openssl(OPENSSL, true),
+    Library::gnutls(GNUTLS, false),
+    Library::gnutls(GNUTLS, true),
+];
 
 /// An empty argument of the program.
 const NOTHING: &str = "-";
 
-/// The program for OpenSSL.
-pub(super) struct OpenSsl(Foreign);
-
-/// The program for GnuTLS, over datagrams only.
-pub(super) struct GnuTls(Foreign);
-
-/// A certificate and its key in files.
-struct Files([MemoryFile; 2]);
-
-impl Files {
-    fn arguments(files: Option<&Self>) -> Vec<OsString> {
-        match files {
-            Some(Self(files)) => files.iter().map(|file| file.path().into()).collect(),
-            None => [NOTHING, NOTHING].map(OsString::from).into(),
-        }
-    }
+/// The paths of a certificate and its key, or nothing.
+fn paths(files: Option<&Files>) -> [OsString; 2] {
+    files.map_or_else(|| [NOTHING, NOTHING].map(OsString::from), Files::paths)
 }
 
 /// The files of a case.
@@ -62,7 +42,7 @@ struct Prepared {
 /// The arguments that describe a case to a program.
 fn openssl_words(case: &Case, crypto: &Crypto) -> Vec<String> {
     vec![
-        case.protocol().trim_start_matches("tls").to_owned(),
+        case.protocol().to_owned(),
         case.openssl.unwrap_or(NOTHING).to_owned(),
         group(case, crypto),
         // Without certificates the program still needs the name of a signature scheme.
@@ -100,33 +80,18 @@ fn who(case: &Case) -> &'static str {
 impl Prepared {
     fn new(case: &Case, keys: &AllKeys, words: Vec<String>) -> Result<Self, Error> {
         let keys = case.keys(keys);
-        let file = |content: &[u8]| MemoryFile::new(content);
-        let files = |end: &super::suites::End| {
-            Ok::<_, Error>(Files([file(&end.certificate)?, file(end.key.secret_der())?]))
-        };
+        let files = |end: &End| Files::new(&end.certificate, end.key.secret_der());
         Ok(Self {
             words: words.into_iter().map(OsString::from).collect(),
-            root: keys.map(|keys| file(&keys.root)).transpose()?,
+            root: keys.map(|keys| MemoryFile::new(&keys.root)).transpose()?,
             server: keys.map(|keys| files(&keys.server)).transpose()?,
             client: keys.map(|keys| files(&keys.client)).transpose()?,
         })
     }
 
     fn arguments(&self, role: &str, own: Option<&Files>) -> Vec<OsString> {
-        let root = self.root.as_ref().map_or_else(|| NOTHING.into(), |file| file.path().into());
-        [vec![role.into()], self.words.clone(), vec![root], Files::arguments(own)].concat()
-    }
-
-    /// Makes one connection.
-    fn connect(&self, program: &Foreign, ground: &Ground, pair: &Pair) -> Result<(), Error> {
-        let arguments = self.arguments("server", self.server.as_ref());
-        let (server, port) = program.serve(ground, &pair.server, arguments)?;
-        let mut arguments = self.arguments("client", self.client.as_ref());
-        arguments.extend([Pair::SERVER.to_string(), port].map(OsString::from));
-        let client = ground.spawn(&pair.client, &mut program.command(arguments))?;
-        program.finished(client)?;
-        program.finished(server)?;
-        Ok(())
+        let root: OsString = self.root.as_ref().map_or_else(|| NOTHING.into(), |file| file.path().into());
+        [&[OsString::from(role)][..], &self.words, &[root], &paths(own)].concat()
     }
 }
 
@@ -142,25 +107,30 @@ fn group(case: &Case, crypto: &Crypto) -> String {
     }
 }
 
-impl GnuTls {
-    /// Compiles it.
-    ///
-    /// # Errors
-    /// The compiler or the library is missing.
-    pub(super) fn new(library: &Library) -> Result<Self, Error> {
-        library.compile().map(Self)
+impl Foreign {
+    fn is_gnutls(&self) -> bool {
+        self.name.starts_with("gnutls")
     }
 
-    /// The name in rows.
-    pub(super) const fn name(&self) -> &'static str {
-        self.0.name
+    /// Whether it is OpenSSL with small hellos, whose time is measured. OpenSSL 3.0 has no datagrams in memory.
+    pub(super) fn has_times(&self, case: &Case) -> bool {
+        self.name == LIBRARIES[0].name && !case.over_datagrams
     }
 
-    /// Returns whether it has the case.
-    pub(super) fn has(case: &Case) -> bool {
+    /// Returns whether it has the case. GnuTLS is compared over datagrams only.
+    pub(super) fn has(&self, case: &Case) -> bool {
         // GnuTLS has no suite of RFC 8442.
         let is_missing = case.mechanism == "ecdhe_psk" && case.cipher() == "AES_128_GCM_SHA256";
-        case.protocol() == "dtls1.2" && !is_missing
+        if self.is_gnutls() { case.protocol() == "dtls1.2" && !is_missing } else { case.openssl.is_some() }
+    }
+
+    fn prepare(&self, case: &Case, (keys, crypto): (&AllKeys, &Crypto)) -> Result<Prepared, Error> {
+        let words = if self.is_gnutls() {
+            gnutls_words(case, self.name == LIBRARIES[3].name)
+        } else {
+            openssl_words(case, crypto)
+        };
+        Prepared::new(case, keys, words)
     }
 
     /// Makes one connection.
@@ -169,64 +139,38 @@ impl GnuTls {
         ground: &Ground,
         pair: &Pair,
         case: &Case,
-        keys: &AllKeys,
+        keys: (&AllKeys, &Crypto),
     ) -> Result<(), Error> {
-        let is_as_shipped = self.name() == GNUTLSES[1].name;
-        Prepared::new(case, keys, gnutls_words(case, is_as_shipped))?.connect(&self.0, ground, pair)
-    }
-}
-
-impl OpenSsl {
-    /// Compiles it.
-    ///
-    /// # Errors
-    /// The compiler or the library is missing.
-    pub(super) fn new(library: &Library) -> Result<Self, Error> {
-        library.compile().map(Self)
-    }
-
-    /// The name in rows.
-    pub(super) const fn name(&self) -> &'static str {
-        self.0.name
-    }
-
-    /// Makes one connection.
-    pub(super) fn connect(
-        &self,
-        ground: &Ground,
-        pair: &Pair,
-        case: &Case,
-        (keys, crypto): (&AllKeys, &Crypto),
-    ) -> Result<(), Error> {
-        Prepared::new(case, keys, openssl_words(case, crypto))?.connect(&self.0, ground, pair)
+        let prepared = self.prepare(case, keys)?;
+        let (server, port) =
+            self.serve(ground, &pair.server, prepared.arguments("server", prepared.server.as_ref()))?;
+        let mut arguments = prepared.arguments("client", prepared.client.as_ref());
+        arguments.extend([Pair::SERVER.to_string(), port].map(OsString::from));
+        let client = ground.spawn(&pair.client, &mut self.command(arguments))?;
+        self.finished(client)?;
+        self.finished(server).map(drop)
     }
 
     /// Returns the microseconds of client and server for `times` handshakes in memory.
     pub(super) fn times(
         &self,
         case: &Case,
-        (keys, crypto): (&AllKeys, &Crypto),
+        keys: (&AllKeys, &Crypto),
         times: usize,
     ) -> Result<Vec<[f64; 2]>, Error> {
-        let Self(program) = self;
-        let prepared = Prepared::new(case, keys, openssl_words(case, crypto))?;
+        let prepared = self.prepare(case, keys)?;
         let mut arguments = prepared.arguments("memory", prepared.server.as_ref());
         arguments.push(times.to_string().into());
-        arguments.extend(Files::arguments(prepared.client.as_ref()));
-        let mut child = program.command(arguments).spawn().map_err(|error| program.failed(error))?;
-        let mut printed = String::new();
-        let read = child.stdout.take().map_or(Ok(0), |mut out| out.read_to_string(&mut printed));
-        let output = child.wait_with_output().map_err(|error| program.failed(error))?;
-        let told = String::from_utf8_lossy(&output.stderr);
-        if let Some(line) = told.lines().next() {
-            return Err(program.failed(line));
+        arguments.extend(paths(prepared.client.as_ref()));
+        let output = self.command(arguments).output().map_err(|error| self.failed(error))?;
+        if let Some(line) = String::from_utf8_lossy(&output.stderr).lines().next() {
+            return Err(self.failed(line));
         }
-        read.map_err(|error| program.failed(error))?;
         let both = |line: &str| {
             let (client, server) = line.split_once(' ')?;
             Some([client.parse().ok()?, server.parse().ok()?])
         };
-        let all: Vec<_> = printed.lines().filter_map(both).collect();
-        if all.len() == times { Ok(all) } else { Err(program.failed("it prints something else")) }
+        let all: Vec<_> = String::from_utf8_lossy(&output.stdout).lines().filter_map(both).collect();
+        if all.len() == times { Ok(all) } else { Err(self.failed("it prints something else")) }
     }
 }

@@ -9,11 +9,8 @@
 // keys are files in DER; - is nothing.
 
 enum { ROLE = 1, PRIORITY, WHO, LARGEST, ROOT, CERTIFICATE, KEY, IP, PORT };
-enum { PSK_BYTES = 32, PSK_BYTE = 7 };
 
 static const char IDENTITY[] = "Client_identity";
-
-static int is(const char *word, const char *other) { return !strcmp(word, other); }
 
 static int find_psk(gnutls_session_t session, const char *identity, gnutls_datum_t *psk) {
     (void)session;
@@ -44,20 +41,16 @@ static void use_psk(gnutls_session_t session, int server) {
 int main(int argc, char **argv) {
     alarm(PATIENCE_SECONDS);
     if (argc <= KEY) fail("arguments");
-    int server = is(argv[ROLE], "server"), mutual = is(argv[WHO], "mutual"), fd;
+    int server = is(argv[ROLE], "server"), mutual = is(argv[WHO], "mutual"), listener = -1;
     gnutls_certificate_credentials_t keys;
     check(gnutls_certificate_allocate_credentials(&keys));
     if (!is(argv[CERTIFICATE], "-") && (server || mutual))
         check(gnutls_certificate_set_x509_key_file(keys, argv[CERTIFICATE], argv[KEY], GNUTLS_X509_FMT_DER));
     int verifies = !is(argv[ROOT], "-") && (!server || mutual);
     if (verifies) check(gnutls_certificate_set_x509_trust_file(keys, argv[ROOT], GNUTLS_X509_FMT_DER));
-    if (server) {
-        listen_for_datagrams(&fd, 1);
-        accept_datagrams(fd);
-    } else {
-        if (argc <= PORT) fail("arguments");
-        fd = connect_datagrams(argv[IP], number_of(argv[PORT], 0));
-    }
+    if (server) listen_for(1, &listener, 1);
+    else if (argc <= PORT) fail("arguments");
+    int fd = open_connection(1, listener, argv + IP, 0);
     gnutls_session_t session = new_session(server, fd, atoi(argv[LARGEST]), argv[PRIORITY], keys);
     if (is(argv[WHO], "psk")) use_psk(session, server);
     if (verifies) gnutls_session_set_verify_cert(session, NULL, 0);

@@ -14,50 +14,36 @@ mod legacy;
 mod suites;
 mod time;
 
-use std::fmt::Display;
-
 use bytes::Stack;
 use duration::{Parts, RATES, SlowLink, path_bytes};
-use foreign::{GNUTLSES, GnuTls, OPENSSLS, OpenSsl};
+use foreign::LIBRARIES;
 use serde_json::Value;
 use suites::{AllKeys, Case, Crypto};
 use time::Times;
 
+use super::foreign::Foreign;
 use super::{Experiment, Plan, Progress, Way, watch};
 use crate::Error;
 use crate::capture::{Frame, save_pcap};
 use crate::count::{Layers, connections};
-use crate::net::{Ground, Pair};
-use crate::report::Row;
+use crate::net::{Ground, MTU, Pair};
+use crate::report::{About, Row};
 
-/// The MTU of Ethernet, in bytes.
-const MTU: u16 = 1500;
 /// The number of handshakes in a turn of a stack, and the number of turns.
 const HANDSHAKES: usize = 20;
 const TURNS: usize = 10;
 
 /// The experiment `key-exchange`.
-pub(super) struct KeyExchange;
-
-impl Experiment for KeyExchange {
-    fn name(&self) -> &'static str {
-        "key-exchange"
-    }
-
-    fn about(&self) -> &'static str {
-        "cost of each key exchange: bytes, processing time, duration over slow links"
-    }
-
-    fn paper(&self) -> Option<&'static str> {
-        Some(
+pub(super) const EXPERIMENT: Experiment = Experiment {
+    name: "key-exchange",
+    about: About {
+        subject: "cost of each key exchange: bytes, processing time, duration over slow links",
+        paper: Some(
             "F.-C. Kuo, H. Tschofenig, F. Meyer, X. Fu: Comparison Studies between Pre-Shared and Public Key Exchange \
              Mechanisms for Transport Layer Security, University of Goettingen and Siemens. The draft is \
              draft-ietf-iotops-security-protocol-comparison.",
-        )
-    }
-
-    fn terms(&self) -> &'static [(&'static str, &'static str)] {
-        &[
+        ),
+        terms: &[
             ("psk", "a plain pre-shared key"),
             (
                 "dhe_psk, ecdhe_psk",
@@ -77,45 +63,37 @@ impl Experiment for KeyExchange {
                 "with the library's own settings; the other rows have what it offers for small hellos",
             ),
             ("overtake", "above this rate RSA takes less time than DHE_PSK, by the paper's equation (1)"),
-        ]
-    }
+        ],
+    },
+    packages: &["libssl-dev", "libgnutls28-dev"],
+    ways: &[Way::Real, Way::Virtual],
+    runs: 20,
+    run,
+};
 
-    fn packages(&self) -> &'static [&'static str] {
-        &["libssl-dev", "libgnutls28-dev"]
-    }
-
-    fn ways(&self) -> &'static [Way] {
-        &[Way::Real, Way::Virtual]
-    }
-
-    fn runs(&self) -> u32 {
-        20
-    }
-
-    fn run(&self, plan: &Plan, progress: &Progress, rows: &mut Vec<Row>) -> Result<(), Error> {
-        let cases = suites::cases();
-        #[cfg(feature = "legacy-lab")]
-        let cases = [cases, legacy::cases()].concat();
-        let lab = Lab::new(plan, progress)?;
-        let rates = lab.real.as_ref().map_or(0, |real| real.links.len());
-        let over_tcp = cases.iter().filter(|case| !case.over_datagrams).count();
-        progress.steps(cases.len() + over_tcp * rates + draft::len());
-        let mut slow = Vec::new();
-        for case in &cases {
-            progress.now(case.name());
-            let measured = lab.rows(case)?;
-            progress.step();
-            if let (Some(real), Some(ours), false) = (&lab.real, measured.first(), case.over_datagrams) {
-                slow.extend(lab.durations(real, case, ours, progress)?);
-            }
-            rows.extend(measured);
+fn run(plan: &Plan, progress: &Progress, rows: &mut Vec<Row>) -> Result<(), Error> {
+    let cases = suites::cases();
+    #[cfg(feature = "legacy-lab")]
+    let cases = [cases, legacy::cases()].concat();
+    let lab = Lab::new(plan, progress)?;
+    let rates = lab.real.as_ref().map_or(0, |real| real.links.len());
+    let over_tcp = cases.iter().filter(|case| !case.over_datagrams).count();
+    progress.steps(cases.len() + over_tcp * rates + draft::len());
+    let mut slow = Vec::new();
+    for case in &cases {
+        progress.now(case.name());
+        let measured = lab.rows(case)?;
+        progress.step();
+        if let (Some(real), Some(ours), false) = (&lab.real, measured.first(), case.over_datagrams) {
+            slow.extend(lab.durations(real, case, ours, progress)?);
         }
-        let overtaking = overtaking(rows);
-        rows.extend(overtaking);
-        rows.extend(slow);
-        rows.extend(draft::rows(progress)?);
-        Ok(())
+        rows.extend(measured);
     }
+    let overtaking = overtaking(rows);
+    rows.extend(overtaking);
+    rows.extend(slow);
+    rows.extend(draft::rows(progress)?);
+    Ok(())
 }
 
 /// The common parts of all measurements.
@@ -144,9 +122,7 @@ impl Means {
 /// The parts for measurements on real sockets.
 struct Real {
     links: Vec<SlowLink>,
-    /// With small hellos, and as it is shipped.
-    openssl: Vec<OpenSsl>,
-    gnutls: Vec<GnuTls>,
+    rivals: Vec<Foreign>,
     ground: Ground,
 }
 
@@ -155,12 +131,8 @@ impl Real {
         let ground = Ground::new()?;
         let links = RATES.map(|rate| SlowLink::new(&ground, rate, plan.seed));
         let links = links.into_iter().collect::<Result<_, _>>()?;
-        let left_out = |error: &Error| progress.note(&format!("left out: {error}"));
-        let compiled = |library| OpenSsl::new(library).inspect_err(left_out).ok();
-        let openssl = OPENSSLS.iter().filter_map(compiled).collect();
-        let compiled = |library| GnuTls::new(library).inspect_err(left_out).ok();
-        let gnutls = GNUTLSES.iter().filter_map(compiled).collect();
-        Ok(Self { links, openssl, gnutls, ground })
+        let rivals = LIBRARIES.iter().filter_map(|library| progress.without(library.compile())).collect();
+        Ok(Self { links, rivals, ground })
     }
 }
 
@@ -201,23 +173,15 @@ impl<'a> Lab<'a> {
             let [ours, _] = self.times(case, None)?;
             return Ok(vec![ours.figures(self.bytes_in_memory(case)?)]);
         };
-        let mut openssl = real.openssl.iter().filter(|_| case.openssl.is_some());
-        let first = openssl.next();
-        // OpenSSL 3.0 has no datagrams in memory.
-        let [ours, theirs] = self.times(case, first.filter(|_| !case.over_datagrams))?;
+        let rivals = || real.rivals.iter().filter(|rival| rival.has(case));
+        let [ours, theirs] = self.times(case, rivals().find(|rival| rival.has_times(case)))?;
         let pair = real.ground.pair(MTU)?;
         let (client, server) = case.configs(&self.means(case).crypto, &self.keys)?;
         let stack = Stack::Dunlin(&client, &server);
         let mut rows = vec![ours.figures(self.bytes(&real.ground, &pair, case, &stack)?)];
-        if let Some(openssl) = first {
-            let row = self.bytes(&real.ground, &pair, case, &Stack::OpenSsl(openssl))?;
-            rows.push(theirs.totals(row));
-        }
-        for openssl in openssl {
-            rows.push(self.bytes(&real.ground, &pair, case, &Stack::OpenSsl(openssl))?);
-        }
-        for gnutls in real.gnutls.iter().filter(|_| GnuTls::has(case)) {
-            rows.push(self.bytes(&real.ground, &pair, case, &Stack::GnuTls(gnutls))?);
+        for rival in rivals() {
+            let row = self.bytes(&real.ground, &pair, case, &Stack::Foreign(rival))?;
+            rows.push(if rival.has_times(case) { theirs.totals(row) } else { row });
         }
         Ok(rows)
     }
@@ -227,7 +191,7 @@ impl<'a> Lab<'a> {
     }
 
     /// Measures handshakes in memory for both stacks in turns.
-    fn times(&self, case: &Case, openssl: Option<&OpenSsl>) -> Result<[Times; 2], Error> {
+    fn times(&self, case: &Case, openssl: Option<&Foreign>) -> Result<[Times; 2], Error> {
         let (client, server) = case.configs(&self.means(case).watched, &self.keys)?;
         let turns = if self.plan.quick { 1 } else { TURNS };
         watch::undisturbed(|| {
@@ -264,8 +228,10 @@ impl<'a> Lab<'a> {
             }
         }
         let of = |figure: fn(&Layers) -> u64| layers.iter().map(|all| figure(all) as f64).collect::<Vec<_>>();
-        let row = self.row(case, stack.name()).figure("handshake_bytes", &of(|layers| layers.tls_bytes));
-        let row = with_paper(case, row)
+        let row = self
+            .row(case, stack.name())
+            .figure("handshake_bytes", &of(|layers| layers.tls_bytes))
+            .paper("handshake_bytes", case.paper)
             .figure("total_bytes", &of(|layers| layers.total_bytes()))
             .figure("packets", &of(|layers| layers.packets));
         Ok(if case.over_datagrams { row } else { row.figure(PATH, &paths) })
@@ -284,7 +250,8 @@ impl<'a> Lab<'a> {
             Ok(turns.iter().map(|turn| turn.sent_bytes).sum::<usize>() as f64)
         });
         let sent = sent.collect::<Result<Vec<_>, Error>>()?;
-        Ok(with_paper(case, self.row(case, "dunlin").figure("handshake_bytes", &sent)))
+        let row = self.row(case, "dunlin").figure("handshake_bytes", &sent);
+        Ok(row.paper("handshake_bytes", case.paper))
     }
 
     /// Measures the duration of a case at each rate; `measured` is its row of bytes and times.
@@ -333,25 +300,11 @@ fn overtaking(rows: &[Row]) -> Vec<Row> {
         // Bits divided by microseconds are megabits a second.
         let kbit_per_s = (rsa_bytes - psk_bytes) * 8.0 / (psk_us - rsa_us) * 1e3;
         let copied = ["stack", "protocol", "authentication", "key_bits", "way"].iter();
-        let row = copied.fold(Row::new().with("mechanism", "rsa"), |row, name| match rsa.get(name) {
-            Some(value) => row.with(name, value.clone()),
-            None => row,
-        });
+        let row = Row::new().with("mechanism", "rsa");
+        let row = copied.fold(row, |row, name| row.with_some(name, rsa.get(name).cloned()));
         (kbit_per_s > 0.0).then(|| row.figure("overtake_kbit_per_s", &[kbit_per_s]))
     };
     rows.iter().filter(|row| is(row, "rsa")).filter_map(rate).collect()
-}
-
-/// Adds the paper's figures.
-fn with_paper(case: &Case, row: Row) -> Row {
-    match case.paper {
-        Some(bytes) => row.paper("handshake_bytes", bytes),
-        None => row,
-    }
-}
-
-fn failed(why: impl Display) -> Error {
-    Error::new("handshake", why, "run it again; if it stays, this is a fault in dunlin")
 }
 
 #[cfg(test)]

@@ -9,18 +9,18 @@
 // PROGRAM memory VERSION SUITE GROUP SCHEME WHO ROOT CERTIFICATE KEY N CERTIFICATE KEY
 //     handshakes N times with itself, server first; prints the microseconds of client and server
 //
-// VERSION is 1.2, 1.3 or dtls1.2. WHO authenticates: the server, mutual by certificates, or mutual by a psk,
+// VERSION is tls1.2, tls1.3 or dtls1.2. WHO authenticates: the server, mutual by certificates, or mutual by a psk,
 // in which case the server may have a certificate as well. GROUP is a name, or the prime of a finite field in
 // hexadecimal. Certificates and keys are files in DER; - is nothing.
 
 #include <openssl/param_build.h>
-#include <time.h>
 
 enum { ROLE = 1, VERSION, SUITE, GROUP, SCHEME, WHO, ROOT, CERTIFICATE, KEY, IP, PORT };
 enum { TIMES = IP, CLIENT_CERTIFICATE, CLIENT_KEY };
 // The shortest prime has 512 bits, and no group has so long a name.
 enum { PRIME_DIGITS = 512 / 4 };
-enum { BUFFER = 1 << 16, PSK_BYTES = 32, PSK_BYTE = 7 };
+// The largest datagram on Ethernet.
+enum { BUFFER = 1 << 16, LARGEST_DATAGRAM = 1500 - IP_AND_UDP };
 
 static const char IDENTITY[] = "Client_identity";
 
@@ -38,11 +38,6 @@ static unsigned psk_of_server(SSL *ssl, const char *identity, unsigned char *psk
     memset(psk, PSK_BYTE, PSK_BYTES);
     return PSK_BYTES;
 }
-
-// The largest datagram on Ethernet.
-enum { LARGEST_DATAGRAM = 1500 - 28 };
-
-static int is(const char *word, const char *other) { return !strcmp(word, other); }
 
 static void finite_field(SSL_CTX *ctx, const char *prime) {
     BIGNUM *p = NULL;
@@ -74,12 +69,9 @@ static void trust(SSL_CTX *ctx, const char *file) {
 }
 
 static SSL_CTX *configure(int server, char **words, const char *certificate, const char *key) {
-    int tls13 = is(words[VERSION], "1.3"), datagrams = is(words[VERSION], "dtls1.2");
-    int version = datagrams ? DTLS1_2_VERSION : tls13 ? TLS1_3_VERSION : TLS1_2_VERSION;
-    SSL_CTX *ctx = SSL_CTX_new(datagrams ? DTLS_method() : TLS_method());
-    int is_prime = strlen(words[GROUP]) >= PRIME_DIGITS, mutual = is(words[WHO], "mutual");
-    if (!ctx || SSL_CTX_set_min_proto_version(ctx, version) != 1) refuse("no such version");
-    if (SSL_CTX_set_max_proto_version(ctx, version) != 1) refuse("no such version");
+    int tls13 = is(words[VERSION], "tls1.3"), mutual = is(words[WHO], "mutual");
+    int is_prime = strlen(words[GROUP]) >= PRIME_DIGITS;
+    SSL_CTX *ctx = new_context(words[VERSION]);
     // The small keys of the paper.
     SSL_CTX_set_security_level(ctx, 0);
     if (!(tls13 ? SSL_CTX_set_ciphersuites : SSL_CTX_set_cipher_list)(ctx, words[SUITE])) refuse("no cipher suite");
@@ -91,16 +83,10 @@ static SSL_CTX *configure(int server, char **words, const char *certificate, con
     if (!SSL_CTX_set1_sigalgs_list(ctx, words[SCHEME])) refuse("no signature scheme");
     SSL_CTX_set_mode(ctx, SSL_MODE_NO_AUTO_CHAIN | SSL_MODE_AUTO_RETRY);
     SSL_CTX_set_options(ctx, SSL_OP_NO_TICKET);
-#ifndef AS_SHIPPED
-    SSL_CTX_clear_options(ctx, SSL_OP_ENABLE_MIDDLEBOX_COMPAT);
-    SSL_CTX_set_options(ctx, SSL_OP_NO_ENCRYPT_THEN_MAC);
-#endif
+    shorten_hellos(ctx);
     SSL_CTX_set_num_tickets(ctx, 0);
     SSL_CTX_set_session_cache_mode(ctx, SSL_SESS_CACHE_OFF);
-    if (datagrams && server) {
-        SSL_CTX_set_options(ctx, SSL_OP_COOKIE_EXCHANGE);
-        use_cookies(ctx);
-    }
+    if (server && is(words[VERSION], "dtls1.2")) demand_cookies(ctx);
     if (is(words[WHO], "psk") && server) SSL_CTX_set_psk_server_callback(ctx, psk_of_server);
     if (is(words[WHO], "psk") && !server) SSL_CTX_set_psk_client_callback(ctx, psk_of_client);
     if (!is(certificate, "-") && (server || mutual)) {
@@ -109,12 +95,6 @@ static SSL_CTX *configure(int server, char **words, const char *certificate, con
     }
     if (!is(words[ROOT], "-") && (!server || mutual)) trust(ctx, words[ROOT]);
     return ctx;
-}
-
-static double now_us(void) {
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return time.tv_sec * 1e6 + time.tv_nsec * 1e-3;
 }
 
 static int step(SSL *ssl) {
@@ -159,22 +139,12 @@ int main(int argc, char **argv) {
         for (int left = atoi(argv[TIMES]); left > 0; left--) in_memory(client, server);
         return 0;
     }
-    int server = is(argv[ROLE], "server"), datagrams = is(argv[VERSION], "dtls1.2"), fd;
+    int server = is(argv[ROLE], "server"), datagrams = is(argv[VERSION], "dtls1.2"), listener = -1;
     SSL_CTX *ctx = configure(server, argv, argv[CERTIFICATE], argv[KEY]);
-    if (!server && argc <= PORT) fail("arguments");
-    if (server && datagrams) {
-        listen_for_datagrams(&fd, 1);
-        accept_datagrams(fd);
-    } else if (datagrams) {
-        fd = connect_datagrams(argv[IP], number_of(argv[PORT], 0));
-    } else if (server) {
-        fd = without_delay(accept(listen_somewhere(), NULL, NULL));
-    } else {
-        fd = without_delay(connect_to(argv[IP], argv[PORT]));
-    }
-    SSL *ssl = SSL_new(ctx);
-    if (!ssl || !SSL_set_fd(ssl, fd)) refuse("no connection");
-    if (datagrams) use_datagrams(ssl, fd, LARGEST_DATAGRAM);
+    if (server) listen_for(datagrams, &listener, 1);
+    else if (argc <= PORT) fail("arguments");
+    int fd = open_connection(datagrams, listener, argv + IP, 0);
+    SSL *ssl = new_connection(ctx, fd, datagrams ? LARGEST_DATAGRAM : 0);
     if ((server ? SSL_accept(ssl) : SSL_connect(ssl)) != 1) refuse("no handshake");
     if (datagrams) return 0;
     // TCP ends without close_notify, the client first, so that all that was sent is the handshake.

@@ -3,30 +3,29 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use dunlin::auth::{Psk, PskTable, RawKeyTrust, X509Trust};
+use dunlin::auth::RawKeyTrust;
 use dunlin::crypto::{CryptoProvider, RsaEncryption, SigningKey, Tls12CipherSuite, Tls13CipherSuite};
 use dunlin::wire::{NamedGroup, PskKeyExchangeMode, SignatureScheme};
 use dunlin::{
-    ClientAuth, ClientConfig, Credential, Profile, ProfileBuilder, PskSource, ServerAddress, ServerConfig,
-    Trust,
+    ClientAuth, ClientConfig, Credential, Profile, ProfileBuilder, ServerAddress, ServerConfig, Trust,
 };
 use dunlin_awslc::tls12;
-use dunlin_pki::{Authority, CaSpec, Identity, KeyPair, KeyType, LeafSpec, Subject, Validity};
+use dunlin_pki::{Identity, KeyType};
 use pki_types::{CertificateDer, PrivateKeyDer};
 
 use super::super::datagrams::IP_AND_UDP;
-use super::{MTU, failed};
+use super::super::keys::{self, SERVER_NAME, psk, trust};
 use crate::Error;
+use crate::error::failed;
+use crate::net::MTU;
 use crate::report::Row;
 
 /// The name by which both sides know the key; 15 bytes.
 const IDENTITY: &str = "Client_identity";
 /// The key itself.
 const PSK: [u8; 32] = [7; 32];
-/// The name in the server's certificate. It is checked, but not sent.
-const SERVER_NAME: &str = "localhost";
-/// The validity of certificates, in days.
-const DAYS: u32 = 30;
+/// Leaves directly below the root.
+const CHAIN_LENGTH: usize = 2;
 
 /// One measured way.
 #[derive(Clone, Copy, Debug)]
@@ -310,16 +309,13 @@ impl Case {
 
     /// Makes a row for the case.
     pub(super) fn row(&self, stack: &str) -> Row {
-        let row = Row::new()
+        Row::new()
             .with("stack", stack)
             .with("protocol", self.protocol())
             .with("mechanism", self.mechanism)
             .with("authentication", self.authentication())
-            .with("cipher", self.cipher());
-        match self.key_bits {
-            Some(bits) => row.with("key_bits", bits),
-            None => row,
-        }
+            .with("cipher", self.cipher())
+            .with_some("key_bits", self.key_bits)
     }
 
     /// The keys of the certificates.
@@ -349,21 +345,20 @@ impl Case {
         }
         let build = |profile: ProfileBuilder| profile.build().map_err(failed);
         let mut client = ClientConfig::new(build(client)?).with_server_name_sent(false);
-        let psk = || Psk::new(IDENTITY, &PSK).map_err(failed);
-        let keys =
-            if self.has_psk { Some(PskSource::Here(Arc::new(PskTable::from_iter([psk()?])))) } else { None };
         let server = build(server)?;
-        let server = match keys {
-            Some(keys) if self.certificates.is_none() => ServerConfig::psk_only(server, keys),
-            Some(keys) => ServerConfig::new(server).map(|server| server.with_psks(keys)),
-            None => ServerConfig::new(server),
+        let server = if self.has_psk {
+            let (of_client, of_server) = psk(IDENTITY, &PSK)?;
+            client = client.with_psks(vec![of_client]);
+            match self.certificates {
+                None => ServerConfig::psk_only(server, of_server),
+                Some(_) => ServerConfig::new(server).map(|server| server.with_psks(of_server)),
+            }
+        } else {
+            ServerConfig::new(server)
         };
         let mut server = server.map_err(failed)?;
         if mutual {
             server = server.with_client_auth(ClientAuth::Required).map_err(failed)?;
-        }
-        if self.has_psk {
-            client = client.with_psks(vec![Arc::new(psk()?)]);
         }
         if self.over_datagrams {
             let largest = usize::from(MTU - IP_AND_UDP);
@@ -401,8 +396,7 @@ impl Certificates {
             let raw_key = RawKeyTrust::Keys(vec![peer.public_key().clone()]);
             return Ok(Trust { x509: None, raw_key: Some(raw_key) });
         }
-        let x509 = X509Trust::anchors([keys.root.clone()]).map_err(failed)?;
-        Ok(Trust { x509: Some(x509), raw_key: None })
+        trust([keys.root.clone()])
     }
 
     fn credential(&self, end: &End, key: Arc<dyn SigningKey>) -> Credential {
@@ -441,26 +435,13 @@ impl AllKeys {
 
 impl Keys {
     fn new(key_type: KeyType) -> Result<Self, Error> {
-        let made = || {
-            let validity = Validity::from_now_days(DAYS)?;
-            let key = || KeyPair::generate(key_type);
-            let root = CaSpec::new(Subject::common_name("Dunlin root")?, validity);
-            let root = Authority::root(&root, key()?)?;
-            let server = root.issue(&LeafSpec::server([SERVER_NAME.parse()?], validity), key()?)?;
-            let client = LeafSpec::client(Subject::common_name("device-1")?, validity);
-            let client = root.issue(&client, key()?)?;
-            Ok(Self {
-                root: root.certificate().clone(),
-                client: End::new(client)?,
-                server: End::new(server)?,
-            })
-        };
-        made().map_err(|error: dunlin_pki::Error| Error::new("certificates", &error, error.advice()))
+        let keys::Keys { root, client, server } = keys::Keys::new(key_type, CHAIN_LENGTH)?;
+        Ok(Self { root, client: End::new(client)?, server: End::new(server)? })
     }
 }
 
 impl End {
-    fn new(identity: Identity) -> Result<Self, dunlin_pki::Error> {
+    fn new(identity: Identity) -> Result<Self, Error> {
         let key = PrivateKeyDer::Pkcs8(identity.key.to_pkcs8()?.to_vec().into());
         let certificate = identity.chain.into_iter().next().unwrap_or_else(|| Vec::new().into());
         Ok(Self { certificate, key })

@@ -8,9 +8,9 @@ use dunlin::{ClientConfig, DtlsConnection, Now, ServerConfig, Side, TlsConnectio
 use pki_types::SubjectPublicKeyInfoDer;
 
 use super::ends::{ADDRESS, End};
-use super::failed;
 use super::suites::{self, Case, Crypto};
 use crate::Error;
+use crate::error::failed;
 use crate::experiment::watch::{self, Operations, for_keys, timed};
 use crate::report::Row;
 

@@ -4,7 +4,7 @@
 //! the accepted connection, and the moment after the last byte of the answer.
 
 use std::fs;
-use std::net::{Ipv4Addr, TcpStream};
+use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::thread;
@@ -13,9 +13,10 @@ use std::time::{Duration, Instant};
 use nix::unistd::{User, chown};
 use tempfile::TempDir;
 
+use super::super::keys::SERVER_NAME;
 use super::case::{Aes, Case, LowKey, Strategy};
 use super::environment;
-use super::keys::{Keys, SERVER_NAME};
+use super::keys::Keys;
 use super::talk::{Side, keep_on_core, processor_time};
 use crate::Error;
 use crate::net::{Ground, Namespace, Process};
@@ -104,32 +105,21 @@ impl<'a> Apache<'a> {
         command.arg("-X").arg("-f").arg(&configuration).envs(environment(aes).iter().copied());
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         let mut process = ground.spawn(namespace, &mut command)?;
-        keep_on_core(NAME, process.child().id(), Side::Server)?;
-        let mut apache = Self { process, directory, accepted: 0, ended: 0, redirected: 0 };
-        apache.wait(namespace, (address, port(HOSTS[0], aes)))?;
-        Ok(apache)
+        keep_on_core(process.child().id(), Side::Server)?;
+        let listens = process.listens(namespace, (address, port(HOSTS[0], aes)).into(), PATIENCE)?;
+        // The log has a line about the connection by which that was found out.
+        let apache = Self { process, directory, accepted: 1, ended: 0, redirected: 0 };
+        if listens {
+            return Ok(apache);
+        }
+        let log = fs::read_to_string(apache.path("error.log")).unwrap_or_default();
+        Err(failed(log.lines().last().unwrap_or("it does not listen")))
     }
 
     /// The port that the client of a case connects to first. Each environment has an Apache of its own.
     pub(super) fn port(case: &Case) -> u16 {
         let https = port((case.strategy, case.low), case.aes);
         if case.strategy.is_redirection() { https + TO_HTTP } else { https }
-    }
-
-    /// Waits until it listens.
-    fn wait(&mut self, namespace: &Namespace, address: (Ipv4Addr, u16)) -> Result<(), Error> {
-        let start = Instant::now();
-        while namespace.run(|| TcpStream::connect(address))?.is_err() {
-            let has_ended = self.process.child().try_wait().map_err(failed)?.is_some();
-            if has_ended || start.elapsed() > PATIENCE {
-                let log = fs::read_to_string(self.path("error.log")).unwrap_or_default();
-                return Err(failed(log.lines().last().unwrap_or("it does not listen")));
-            }
-            thread::sleep(PAUSE);
-        }
-        // The log has a line about this connection.
-        self.accepted += 1;
-        Ok(())
     }
 
     fn path(&self, name: &str) -> PathBuf {

@@ -7,9 +7,10 @@ use std::time::Duration;
 
 use super::apache::Apache;
 use super::case::{Aes, Case, SIZES};
-use super::{Ends, Foreign, Place, Start, tls};
+use super::{Ends, Foreign, Place, Start};
 use crate::Error;
 use crate::capture::{Capture, Frame, save_pcap};
+use crate::error::failed;
 use crate::net::Pair;
 use dunlin_command::caller::give_file;
 
@@ -30,19 +31,19 @@ pub(super) fn save(
     uploader: Option<&Foreign>,
     apaches: &mut BTreeMap<Aes, Apache<'_>>,
 ) -> Result<(), Error> {
-    let keys = tempfile::NamedTempFile::new().map_err(tls::failed)?;
+    let keys = tempfile::NamedTempFile::new().map_err(failed)?;
     let start = Start { namespace: &place.pair.client, key_log: Some(keys.path()), tool: None };
     let mut ends = Ends::start(place, case, uploader, start)?;
     ends.once(SIZES[0], apaches)?;
     // Only the keys of the captured upload are of use.
-    std::fs::write(keys.path(), []).map_err(tls::failed)?;
+    std::fs::write(keys.path(), []).map_err(failed)?;
     let mut capture = Capture::start(&place.pair.client, Pair::DEVICE)?;
     ends.upload(SIZES[0], apaches)?;
     let connections = if case.strategy.is_redirection() { 2 } else { 1 };
     capture.wait(PATIENCE, |frames| frames.iter().filter(|frame| is_ending(frame)).count() >= connections)?;
     let file = |extension| directory.join(format!("{}.{extension}", case.name()));
     save_pcap(&capture.finish()?, &file("pcap"))?;
-    let lines = std::fs::read(keys.path()).map_err(tls::failed)?;
+    let lines = std::fs::read(keys.path()).map_err(failed)?;
     if lines.is_empty() {
         return Ok(());
     }

@@ -3,75 +3,39 @@
 
 use crate::report::Row;
 
-/// How the server learns which scheme the client may have.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Strategy {
-    /// Every client has the highest scheme.
-    None,
-    /// The server has only the lowest scheme: the cost of the strategies without their overhead.
-    Lowest,
-    /// The first handshake has the highest scheme and proves who the client is; the second one has the lowest
-    /// scheme.
-    Renegotiation,
-    /// Both handshakes have the highest scheme.
-    RenegotiationHighest,
-    /// Both handshakes have the lowest scheme.
-    RenegotiationLowest,
-    /// A request over plain HTTP names the client; the server sends it to HTTPS, where its certificate must
-    /// match.
-    Redirection,
-    /// As `Redirection`, but the server asks for no certificate.
-    RedirectionUnauthenticated,
-    /// The server remembers the address of a client that has proven its identity earlier.
-    Address,
-    /// The client resumes a session of the lowest scheme.
-    Ticket,
-    /// The identity of a pre-shared key names the client; TLS 1.3.
-    Psk,
-    /// The ticket of the handshake cache names the client, which makes a full handshake.
-    Cached,
-    /// A client that prefers ChaCha20 gets it, with the key of the highest scheme.
-    ChaCha20,
+named! {
+    /// How the server learns which scheme the client may have.
+    pub(super) enum Strategy {
+        /// Every client has the highest scheme.
+        None = "none",
+        /// The server has only the lowest scheme: the cost of the strategies without their overhead.
+        Lowest = "lowest",
+        /// The first handshake has the highest scheme and proves who the client is; the second one has the lowest
+        /// scheme.
+        Renegotiation = "renegotiation",
+        /// Both handshakes have the highest scheme.
+        RenegotiationHighest = "renegotiation_highest",
+        /// Both handshakes have the lowest scheme.
+        RenegotiationLowest = "renegotiation_lowest",
+        /// A request over plain HTTP names the client; the server sends it to HTTPS, where its certificate must
+        /// match.
+        Redirection = "redirection",
+        /// As `Redirection`, but the server asks for no certificate.
+        RedirectionUnauthenticated = "redirection_unauthenticated",
+        /// The server remembers the address of a client that has proven its identity earlier.
+        Address = "address",
+        /// The client resumes a session of the lowest scheme.
+        Ticket = "ticket",
+        /// The identity of a pre-shared key names the client; TLS 1.3.
+        Psk = "psk",
+        /// The ticket of the handshake cache names the client, which makes a full handshake.
+        Cached = "cached",
+        /// A client that prefers ChaCha20 gets it, with the key of the highest scheme.
+        ChaCha20 = "chacha20",
+    }
 }
 
 impl Strategy {
-    pub(super) const ALL: [Self; 12] = [
-        Self::None,
-        Self::Lowest,
-        Self::Renegotiation,
-        Self::RenegotiationHighest,
-        Self::RenegotiationLowest,
-        Self::Redirection,
-        Self::RedirectionUnauthenticated,
-        Self::Address,
-        Self::Ticket,
-        Self::Psk,
-        Self::Cached,
-        Self::ChaCha20,
-    ];
-
-    /// The name in rows and in arguments.
-    pub(super) const fn name(self) -> &'static str {
-        match self {
-            Self::None => "none",
-            Self::Lowest => "lowest",
-            Self::Renegotiation => "renegotiation",
-            Self::RenegotiationHighest => "renegotiation_highest",
-            Self::RenegotiationLowest => "renegotiation_lowest",
-            Self::Redirection => "redirection",
-            Self::RedirectionUnauthenticated => "redirection_unauthenticated",
-            Self::Address => "address",
-            Self::Ticket => "ticket",
-            Self::Psk => "psk",
-            Self::Cached => "cached",
-            Self::ChaCha20 => "chacha20",
-        }
-    }
-
-    pub(super) fn named(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|strategy| strategy.name() == name)
-    }
-
     /// Whether a request over plain HTTP comes first.
     pub(super) const fn is_redirection(self) -> bool {
         matches!(self, Self::Redirection | Self::RedirectionUnauthenticated)
@@ -92,43 +56,37 @@ impl Strategy {
     }
 }
 
-/// The server.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Stack {
-    Dunlin,
-    Apache,
+named! {
+    /// The server.
+    pub(super) enum Stack {
+        Dunlin = "dunlin",
+        Apache = "apache",
+    }
 }
 
-/// The client. No client knows of the strategies.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum ClientKind {
-    OpenSsl,
-    Dunlin,
-    Curl,
+named! {
+    /// The client. No client knows of the strategies.
+    pub(super) enum ClientKind {
+        OpenSsl = "openssl",
+        Dunlin = "dunlin",
+        Curl = "curl",
+    }
 }
 
-/// Whether both sides use the processor's instructions for AES.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Aes {
-    Hardware,
-    Software,
+named! {
+    /// Whether both sides use the processor's instructions for AES.
+    pub(super) enum Aes {
+        Hardware = "hardware",
+        Software = "software",
+    }
 }
 
-/// The server's key of the lowest scheme.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum LowKey {
-    Rsa2048,
-    /// The paper's key.
-    #[cfg_attr(not(feature = "legacy-lab"), allow(dead_code, reason = "only the feature has such cases"))]
-    Rsa1024,
-}
-
-impl LowKey {
-    pub(super) const fn name(self) -> &'static str {
-        match self {
-            Self::Rsa2048 => "rsa2048",
-            Self::Rsa1024 => "rsa1024",
-        }
+named! {
+    /// The server's key of the lowest scheme.
+    pub(super) enum LowKey {
+        Rsa2048 = "rsa2048",
+        /// The paper's key.
+        Rsa1024 = "rsa1024",
     }
 }
 
@@ -167,7 +125,7 @@ impl Case {
     pub(super) fn row(&self, size: usize) -> Row {
         let (credential, level) = self.credential();
         Row::new()
-            .with("stack", self.stack())
+            .with("stack", self.stack.name())
             .with("strategy", self.strategy.name())
             .with("level", level)
             .with("client", self.client.name())
@@ -184,13 +142,6 @@ impl Case {
         match self.client {
             ClientKind::Dunlin => 16,
             ClientKind::OpenSsl | ClientKind::Curl => 1,
-        }
-    }
-
-    const fn stack(&self) -> &'static str {
-        match self.stack {
-            Stack::Dunlin => "dunlin",
-            Stack::Apache => "apache",
         }
     }
 
@@ -211,7 +162,7 @@ impl Case {
     /// A short distinguishing name.
     pub(super) fn name(&self) -> String {
         let low = if self.low == LowKey::Rsa1024 { "-rsa1024" } else { "" };
-        let stack = self.stack();
+        let stack = self.stack.name();
         let strategy = self.strategy.name();
         let client = self.client.name();
         format!("{stack}-{strategy}{low}-{client}-{}", self.aes.name())
@@ -252,25 +203,6 @@ impl Case {
             _ => TABLE_3.get(scenario + 1),
         };
         row?.get(at).copied()
-    }
-}
-
-impl ClientKind {
-    pub(super) const fn name(self) -> &'static str {
-        match self {
-            Self::OpenSsl => "openssl",
-            Self::Dunlin => "dunlin",
-            Self::Curl => "curl",
-        }
-    }
-}
-
-impl Aes {
-    pub(super) const fn name(self) -> &'static str {
-        match self {
-            Self::Hardware => "hardware",
-            Self::Software => "software",
-        }
     }
 }
 

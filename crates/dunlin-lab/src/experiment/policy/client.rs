@@ -6,17 +6,20 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::Instant;
 
-use dunlin::auth::X509Trust;
 use dunlin::cache::{CacheMode, DEFAULT_MAX_AGE};
-use dunlin::{Answer, ClientConfig, ServerAddress, TlsConnection, Trust};
+use dunlin::{Answer, ClientConfig, ServerAddress, TlsConnection};
 use dunlin_awslc::tls12::{TLS12_ECDHE_RSA_WITH_AES_128_GCM_SHA256, TLS12_ECDHE_RSA_WITH_AES_256_GCM_SHA384};
 use dunlin_store::MemoryClientCache;
 
+use super::super::blocking::Tls;
+use super::super::keys::{SERVER_NAME, certificates_in, trust};
 use super::case::Strategy;
+use super::keys::credential;
 use super::server::profile;
-use super::tls::{Tls, failed};
-use super::{keys, unknown};
+use super::tls::{PATIENCE, close, receive};
+use super::unknown;
 use crate::Error;
+use crate::error::failed;
 
 /// Uploads as `upload.c` does. `words` are the strategy, the server's address and port, and the files of
 /// root, certificate and key.
@@ -24,13 +27,12 @@ pub(super) fn run(words: &[OsString]) -> Result<(), Error> {
     let [strategy, address, root, certificate, key] = words else { return Err(unknown()) };
     let strategy = strategy.to_str().and_then(Strategy::named).ok_or_else(unknown)?;
     let address: SocketAddr = address.to_str().and_then(|text| text.parse().ok()).ok_or_else(unknown)?;
-    let trust = X509Trust::anchors(keys::certificates(root)?).map_err(failed)?;
     let suites = vec![&TLS12_ECDHE_RSA_WITH_AES_256_GCM_SHA384, &TLS12_ECDHE_RSA_WITH_AES_128_GCM_SHA256];
     let provider = Arc::new(dunlin_awslc::provider());
     let profile = profile(provider.clone(), &TLS12_ECDHE_RSA_WITH_AES_256_GCM_SHA384)
         .tls12_cipher_suites(suites)
-        .credentials(vec![keys::credential(&provider, certificate, key)?])
-        .trust(Trust { x509: Some(trust), raw_key: None });
+        .credentials(vec![credential(&provider, certificate, key)?])
+        .trust(trust(certificates_in(root)?)?);
     let config = ClientConfig::new(profile.build().map_err(failed)?).with_server_name_sent(false);
     let config = Arc::new(match strategy {
         // One entry for each of the server's certificates.
@@ -54,8 +56,9 @@ pub(super) fn run(words: &[OsString]) -> Result<(), Error> {
 fn upload(config: &Arc<ClientConfig>, address: SocketAddr, data: &[u8]) -> Result<String, Error> {
     let start = Instant::now();
     let tcp = TcpStream::connect(address).map_err(failed)?;
-    let server = ServerAddress::parse(keys::SERVER_NAME, address.port()).map_err(failed)?;
-    let mut tls = Tls::new(tcp, TlsConnection::client(config, server, dunlin_tokio::now()).map_err(failed)?)?;
+    let server = ServerAddress::parse(SERVER_NAME, address.port()).map_err(failed)?;
+    let connection = TlsConnection::client(config, server, dunlin_tokio::now()).map_err(failed)?;
+    let mut tls = Tls::new(tcp, connection, PATIENCE)?;
     while tls.connection.negotiated().is_none() {
         tls.flush()?;
         hear(&mut tls, &mut Vec::new())?;
@@ -71,8 +74,8 @@ fn upload(config: &Arc<ClientConfig>, address: SocketAddr, data: &[u8]) -> Resul
     let us = start.elapsed().as_secs_f64() * 1e6;
     let suite = tls.connection.negotiated().and_then(|negotiated| negotiated.cipher_suite);
     let told = format!("{us:.3} {}", suite.map(|suite| suite.to_string()).unwrap_or_default());
-    tls.close()?;
-    while tls.receive(&mut |_| Answer::Failed, &mut |_| Ok(()))? {}
+    close(&mut tls)?;
+    while receive(&mut tls, &mut false, &mut |_| Answer::Failed, &mut |_| Ok(()))? {}
     Ok(told)
 }
 
@@ -81,7 +84,7 @@ fn hear(tls: &mut Tls, heard: &mut Vec<u8>) -> Result<(), Error> {
         heard.extend_from_slice(data);
         Ok(())
     };
-    if tls.receive(&mut |_| Answer::Failed, &mut sink)? {
+    if receive(tls, &mut false, &mut |_| Answer::Failed, &mut sink)? {
         Ok(())
     } else {
         Err(failed("the server closed before it answered"))

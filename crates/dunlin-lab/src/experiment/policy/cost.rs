@@ -14,9 +14,9 @@ use pki_types::PrivateKeyDer;
 use pki_types::pem::PemObject;
 
 use super::case::Aes;
-use super::tls::failed;
 use super::{environment, this_program, unknown};
 use crate::Error;
+use crate::error::failed;
 use crate::report::{Row, median_of};
 
 /// The length of a full record, in bytes.

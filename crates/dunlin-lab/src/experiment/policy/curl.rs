@@ -4,29 +4,16 @@ use std::ffi::OsString;
 use std::io::{self, BufRead, Write};
 use std::process::{Command, Stdio};
 
+use super::super::keys::{CLIENT_NAME, SERVER_NAME};
 use super::case::Strategy;
-use super::server::CLIENT;
-use super::tls::failed;
-use super::{keys, unknown};
+use super::unknown;
 use crate::Error;
+use crate::error::failed;
 
-const PROGRAM: &str = "curl";
+pub(super) const PROGRAM: &str = "curl";
+pub(super) const ADVICE: &str = "install it to have it measured: apt-get install curl";
 /// Stands in curl's lines for the suite, which curl does not tell.
 pub(super) const NO_SUITE: &str = "-";
-
-/// Checks that curl is installed.
-pub(super) fn is_there() -> Result<(), Error> {
-    let version = Command::new(PROGRAM).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
-    match version {
-        Ok(status) if status.success() => Ok(()),
-        Ok(status) => Err(missing(status)),
-        Err(error) => Err(missing(error)),
-    }
-}
-
-fn missing(why: impl std::fmt::Display) -> Error {
-    Error::new(PROGRAM, why, "install it to have it measured: apt-get install curl")
-}
 
 /// Uploads as `upload.c` does, each time by a new curl. `words` are the strategy, the server's address and
 /// port, and the files of roots, certificate and key.
@@ -36,9 +23,9 @@ pub(super) fn run(words: &[OsString]) -> Result<(), Error> {
     let address = address?;
     let port = port?;
     let strategy = strategy.to_str().and_then(Strategy::named).ok_or_else(unknown)?;
-    let name = keys::SERVER_NAME;
+    let name = SERVER_NAME;
     let url = if strategy.is_redirection() {
-        format!("http://{name}:{port}/upload?client={CLIENT}")
+        format!("http://{name}:{port}/upload?client={CLIENT_NAME}")
     } else {
         format!("https://{name}:{port}/upload")
     };
@@ -59,7 +46,8 @@ pub(super) fn run(words: &[OsString]) -> Result<(), Error> {
             .arg("--upload-file")
             .arg(file.path())
             .arg(&url);
-        let output = curl.stdin(Stdio::null()).output().map_err(missing)?;
+        let output =
+            curl.stdin(Stdio::null()).output().map_err(|error| Error::new(PROGRAM, error, ADVICE))?;
         if !output.status.success() {
             let why = String::from_utf8_lossy(&output.stderr);
             return Err(Error::new(PROGRAM, why.lines().next().unwrap_or("it failed"), "run it again"));

@@ -34,14 +34,13 @@ use keys::Keys;
 use row::Figures;
 use talk::{Side, Talk};
 
-use super::foreign::{Foreign, Library};
+use super::foreign::{Foreign, Library, is_installed};
 use super::{Experiment, Plan, Progress, Way};
 use crate::Error;
-use crate::net::{Ground, Namespace, Pair};
-use crate::report::Row;
+use crate::error::failed;
+use crate::net::{Ground, MTU, Namespace, Pair};
+use crate::report::{About, Row};
 
-/// The MTU of Ethernet, in bytes.
-const MTU: u16 = 1500;
 /// The uploads before the first measured one: sessions, cached certificates and addresses are then known to
 /// both sides.
 const WARM_UP: usize = 2;
@@ -55,33 +54,17 @@ const RECEIVE_BUFFERS: &str = "4096 4194304 4194304";
 const WITHOUT_AES: [(&str, &str); 1] = [("OPENSSL_ia32cap", "~0x200000200000000")];
 
 /// OpenSSL's client.
-const UPLOADER: Library = Library {
-    name: "openssl",
-    source: &[include_str!("../openssl.c"), include_str!("upload.c")],
-    link: &["-lssl", "-lcrypto"],
-    package: "libssl-dev",
-};
+const UPLOADER: Library = Library::openssl(&[include_str!("upload.c")], false);
 
 /// The experiment `policy`.
-pub(super) struct Policy;
-
-impl Experiment for Policy {
-    fn name(&self) -> &'static str {
-        "policy"
-    }
-
-    fn about(&self) -> &'static str {
-        "cost of an upload when each client gets the encryption scheme that it needs"
-    }
-
-    fn paper(&self) -> Option<&'static str> {
-        Some(
+pub(super) const EXPERIMENT: Experiment = Experiment {
+    name: "policy",
+    about: About {
+        subject: "cost of an upload when each client gets the encryption scheme that it needs",
+        paper: Some(
             "CAN-SEAT: Client-Aware Negotiation for Secure and Efficient Data Transmission, Energies 2020, 13, 5777.",
-        )
-    }
-
-    fn terms(&self) -> &'static [(&'static str, &'static str)] {
-        &[
+        ),
+        terms: &[
             ("none", "every client has the highest scheme: AES-256-GCM with SHA-384, RSA-4096"),
             ("lowest", "the server has only the lowest scheme: AES-128-GCM with SHA-256, RSA-2048"),
             ("renegotiation", "a second handshake lowers the scheme, in each connection"),
@@ -100,107 +83,94 @@ impl Experiment for Policy {
             ("psk", "the identity of a pre-shared key names the client; TLS 1.3 with AES-128-GCM"),
             ("cached", "a ticket of the handshake cache names the client; the handshake is full"),
             ("chacha20", "as none, but a client that prefers ChaCha20 gets it"),
-        ]
-    }
+        ],
+    },
+    packages: &["apache2-bin", "curl", "libssl-dev", "valgrind"],
+    ways: &[Way::Real],
+    runs: 20,
+    run,
+};
 
-    fn packages(&self) -> &'static [&'static str] {
-        &["apache2-bin", "curl", "libssl-dev", "valgrind"]
+fn run(plan: &Plan, progress: &Progress, rows: &mut Vec<Row>) -> Result<(), Error> {
+    let aes: &[Aes] = match (plan.quick, cfg!(target_arch = "x86_64")) {
+        (false, true) => &[Aes::Hardware, Aes::Software],
+        _ => &[Aes::Hardware],
+    };
+    let sizes = if plan.quick { SIZES.get(..QUICK_SIZES).unwrap_or_default() } else { &SIZES };
+    let ground = Ground::new()?;
+    let place = Place {
+        pair: &ground.pair(MTU)?,
+        ground: &ground,
+        keys: &Keys::new()?,
+        files: &tempfile::tempdir().map_err(failed)?,
+    };
+    for namespace in [&place.pair.client, &place.pair.server] {
+        namespace.set("tcp_rmem", RECEIVE_BUFFERS)?;
     }
-
-    fn ways(&self) -> &'static [Way] {
-        &[Way::Real]
+    let uploader = progress.without(UPLOADER.compile());
+    let has_curl = progress.without(is_installed(curl::PROGRAM, curl::ADVICE)).is_some();
+    let mut apaches = BTreeMap::new();
+    for aes in aes.iter().filter(|_| uploader.is_some()) {
+        let namespace = &place.pair.server;
+        let keys = place.keys;
+        let apache = Apache::start(&ground, namespace, Pair::SERVER, keys, *aes);
+        apaches.extend(progress.without(apache).map(|apache| (*aes, apache)));
     }
-
-    fn runs(&self) -> u32 {
-        20
-    }
-
-    fn run(&self, plan: &Plan, progress: &Progress, rows: &mut Vec<Row>) -> Result<(), Error> {
-        let aes: &[Aes] = match (plan.quick, cfg!(target_arch = "x86_64")) {
-            (false, true) => &[Aes::Hardware, Aes::Software],
-            _ => &[Aes::Hardware],
-        };
-        let sizes = if plan.quick { SIZES.get(..QUICK_SIZES).unwrap_or_default() } else { &SIZES };
-        let ground = Ground::new()?;
-        let place = Place {
-            pair: &ground.pair(MTU)?,
-            ground: &ground,
-            keys: &Keys::new()?,
-            files: &tempfile::tempdir().map_err(tls::failed)?,
-        };
-        for namespace in [&place.pair.client, &place.pair.server] {
-            namespace.set("tcp_rmem", RECEIVE_BUFFERS)?;
+    let is_there = |case: &Case| match (case.stack, case.client) {
+        (Stack::Apache, ClientKind::Curl) => has_curl && apaches.contains_key(&case.aes),
+        (Stack::Apache, _) => apaches.contains_key(&case.aes),
+        (Stack::Dunlin, ClientKind::OpenSsl) => uploader.is_some(),
+        (Stack::Dunlin, ClientKind::Dunlin) => true,
+        (Stack::Dunlin, ClientKind::Curl) => has_curl,
+    };
+    let cases: Vec<_> = case::cases(aes).into_iter().filter(is_there).collect();
+    progress.steps(cases.len() + sizes.len() * cases.len() * plan.runs as usize);
+    let mut ends = Vec::new();
+    for case in &cases {
+        progress.now(case.name());
+        let start = Start { namespace: &place.pair.server, key_log: None, tool: None };
+        let mut end = Ends::start(&place, *case, uploader.as_ref(), start)?;
+        for _ in 0..WARM_UP {
+            end.once(SIZES[0], &mut apaches)?;
         }
-        let left_out = |error: &Error| progress.note(&format!("left out: {error}"));
-        let uploader = UPLOADER.compile().inspect_err(left_out).ok();
-        let has_curl = curl::is_there().inspect_err(left_out).is_ok();
-        let mut apaches = BTreeMap::new();
-        for aes in aes.iter().filter(|_| uploader.is_some()) {
-            let namespace = &place.pair.server;
-            let keys = place.keys;
-            let apache = Apache::start(&ground, namespace, Pair::SERVER, keys, *aes);
-            apaches.extend(apache.inspect_err(left_out).ok().map(|apache| (*aes, apache)));
+        ends.push(end);
+        progress.step();
+    }
+    let mut figures = Figures::default();
+    let mut random = fastrand::Rng::with_seed(plan.seed);
+    for _ in 0..plan.runs {
+        for size in sizes {
+            random.shuffle(&mut ends);
+            for end in &mut ends {
+                progress.now(end.case.name());
+                end.once(*size, &mut apaches)?;
+                for _ in 0..end.case.uploads() {
+                    let upload = end.upload(*size, &mut apaches)?;
+                    figures.uploads.entry((*size, end.case)).or_default().push(upload);
+                }
+                progress.step();
+            }
         }
-        let is_there = |case: &Case| match (case.stack, case.client) {
-            (Stack::Apache, ClientKind::Curl) => has_curl && apaches.contains_key(&case.aes),
-            (Stack::Apache, _) => apaches.contains_key(&case.aes),
-            (Stack::Dunlin, ClientKind::OpenSsl) => uploader.is_some(),
-            (Stack::Dunlin, ClientKind::Dunlin) => true,
-            (Stack::Dunlin, ClientKind::Curl) => has_curl,
-        };
-        let cases: Vec<_> = case::cases(aes).into_iter().filter(is_there).collect();
-        progress.steps(cases.len() + sizes.len() * cases.len() * plan.runs as usize);
-        let mut ends = Vec::new();
+    }
+    drop(ends);
+    if let Some(directory) = &plan.captures {
         for case in &cases {
-            progress.now(case.name());
-            let start = Start { namespace: &place.pair.server, key_log: None, tool: None };
-            let mut end = Ends::start(&place, *case, uploader.as_ref(), start)?;
-            for _ in 0..WARM_UP {
-                end.once(SIZES[0], &mut apaches)?;
-            }
-            ends.push(end);
-            progress.step();
+            progress.now(format!("capture of {}", case.name()));
+            captured::save(directory, &place, *case, uploader.as_ref(), &mut apaches)?;
         }
-        let mut figures = Figures::default();
-        let mut random = fastrand::Rng::with_seed(plan.seed);
-        for _ in 0..plan.runs {
-            for size in sizes {
-                random.shuffle(&mut ends);
-                for end in &mut ends {
-                    progress.now(end.case.name());
-                    end.once(*size, &mut apaches)?;
-                    for _ in 0..end.case.uploads() {
-                        let upload = end.upload(*size, &mut apaches)?;
-                        figures.uploads.entry((*size, end.case)).or_default().push(upload);
-                    }
-                    progress.step();
-                }
-            }
-        }
-        drop(ends);
-        if let Some(directory) = &plan.captures {
-            for case in &cases {
-                progress.now(format!("capture of {}", case.name()));
-                captured::save(directory, &place, *case, uploader.as_ref(), &mut apaches)?;
-            }
-        }
-        for case in cases.iter().filter(|case| !plan.quick && instructions::are_counted(case)) {
-            progress.now(format!("instructions of {}", case.name()));
-            match instructions::count(&place, *case, sizes, uploader.as_ref()) {
-                Ok(counts) => figures.count(*case, sizes, &counts),
-                Err(error) => {
-                    left_out(&error);
-                    break;
-                }
-            }
-        }
-        rows.extend(figures.rows(sizes, &cases));
-        for aes in aes.iter().filter(|_| !plan.quick) {
-            progress.now("single operations");
-            rows.extend(cost::rows(*aes)?);
-        }
-        Ok(())
     }
+    for case in cases.iter().filter(|case| !plan.quick && instructions::are_counted(case)) {
+        progress.now(format!("instructions of {}", case.name()));
+        let counted = instructions::count(&place, *case, sizes, uploader.as_ref());
+        let Some(counts) = progress.without(counted) else { break };
+        figures.count(*case, sizes, &counts);
+    }
+    rows.extend(figures.rows(sizes, &cases));
+    for aes in aes.iter().filter(|_| !plan.quick) {
+        progress.now("single operations");
+        rows.extend(cost::rows(*aes)?);
+    }
+    Ok(())
 }
 
 /// The environment of the processes of a case.
@@ -388,7 +358,7 @@ const fn suites(case: &Case) -> &'static str {
 
 /// A command that runs one side in another process, by `tool` if there is one.
 fn this_program(words: Vec<OsString>, tool: Option<(&str, &[OsString])>) -> Result<Command, Error> {
-    let program = std::env::current_exe().map_err(tls::failed)?;
+    let program = std::env::current_exe().map_err(failed)?;
     let mut command = match tool {
         Some((tool, options)) => {
             let mut command = Command::new(tool);

@@ -32,23 +32,18 @@ impl Figures {
 
     fn row(&self, sizes: &[usize], size: usize, case: Case) -> Row {
         let all = |figure| self.all(size, case, figure);
-        let row = case.row(size).figure("server_us", &all(|upload| upload.server_us));
-        let row = match case.paper_us(size) {
-            Some(us) => row.paper("server_us", us),
-            None => row,
-        };
         let signatures = self.uploads.get(&(size, case)).into_iter().flatten();
         let signatures: Vec<_> = signatures.filter_map(|upload| upload.signatures).collect();
-        let row = row
+        let row = case
+            .row(size)
+            .figure("server_us", &all(|upload| upload.server_us))
+            .paper("server_us", case.paper_us(size))
             .figure("server_cpu_us", &all(|upload| upload.server_cpu_us))
             .figure("client_us", &all(|upload| upload.client_us))
-            .figure("signatures", &signatures);
-        let row = match self.instructions.get(&(size, case)) {
-            Some(count) => row.figure("server_instructions", &[*count]),
-            None => row,
-        };
-        // Microseconds times watts are microjoules.
-        let row = row.figure("server_energy_mj", &all(|upload| upload.server_cpu_us * WATTS / 1e3));
+            .figure("signatures", &signatures)
+            .figure("server_instructions", self.instructions.get(&(size, case)).copied().as_slice())
+            // Microseconds times watts are microjoules.
+            .figure("server_energy_mj", &all(|upload| upload.server_cpu_us * WATTS / 1e3));
         let cpu = |size: usize, case| self.median(size, case, |upload| upload.server_cpu_us);
         let row = match line(sizes, case, cpu) {
             Some(line) => {
@@ -79,12 +74,10 @@ impl Figures {
             let of = |case| self.median(size, case, figure);
             (1.0 - of(case) / of(case.reference())) * 100.0
         };
-        let row = row.figure("reduction_percent", &[percent(|upload| upload.server_us)]);
-        let row = match case.paper_us(size).zip(case.reference().paper_us(size)) {
-            Some((us, reference)) => row.paper("reduction_percent", (1.0 - us / reference) * 100.0),
-            None => row,
-        };
-        row.figure("cpu_reduction_percent", &[percent(|upload| upload.server_cpu_us)])
+        let papers = case.paper_us(size).zip(case.reference().paper_us(size));
+        row.figure("reduction_percent", &[percent(|upload| upload.server_us)])
+            .paper("reduction_percent", papers.map(|(us, reference)| (1.0 - us / reference) * 100.0))
+            .figure("cpu_reduction_percent", &[percent(|upload| upload.server_cpu_us)])
     }
 
     /// Adds what a second handshake adds, divided by the time with it, as in the paper's "about 50 %", and by
@@ -95,13 +88,12 @@ impl Figures {
         if us(free) <= 0.0 {
             return row;
         }
-        let [ours, paper] = [Some((us(case), us(free))), case.paper_us(size).zip(free.paper_us(size))];
+        let paper = case.paper_us(size).zip(free.paper_us(size));
         let share = |(forced, free): (f64, f64)| [(forced - free) / forced, (forced - free) / free];
         let names = ["overhead_of_forced_percent", "overhead_of_free_percent"];
         names.into_iter().enumerate().fold(row, |row, (at, name)| {
             let percent = |times| share(times)[at] * 100.0;
-            let row = ours.map(percent).into_iter().fold(row, |row, of| row.figure(name, &[of]));
-            paper.map(percent).into_iter().fold(row, |row, of| row.paper(name, of))
+            row.figure(name, &[percent((us(case), us(free)))]).paper(name, paper.map(percent))
         })
     }
 }

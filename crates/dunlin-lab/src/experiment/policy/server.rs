@@ -10,7 +10,6 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
-use dunlin::auth::{Psk, PskTable, X509Trust};
 use dunlin::cache::{CacheMode, DEFAULT_MAX_AGE};
 use dunlin::crypto::{CryptoProvider, Tls12CipherSuite, Tls13CipherSuite};
 use dunlin::resume::Tickets;
@@ -26,11 +25,15 @@ use dunlin_awslc::tls12::{
 use dunlin_awslc::{TLS13_AES_128_GCM_SHA256, TLS13_AES_256_GCM_SHA384};
 use dunlin_store::{MemoryServerCache, RotatingTickets};
 
+use super::super::blocking::Tls;
+use super::super::keys::{CLIENT_NAME, SERVER_NAME, certificates_in, psk, trust};
 use super::case::{LowKey, Strategy};
 use super::count::signatures;
-use super::tls::{Tls, failed};
-use super::{WARM_UP, keys, unknown};
+use super::keys::credential;
+use super::tls::{PATIENCE, close, receive};
+use super::{WARM_UP, unknown};
 use crate::Error;
+use crate::error::failed;
 
 /// The names of the profiles, and their ranks.
 const HIGH: &str = "high";
@@ -45,9 +48,6 @@ const END: &[u8] = b"\r\n\r\n";
 const MAX_HEADER: usize = 4096;
 /// The name of the uploaded file.
 const UPLOAD: &str = "upload";
-/// The client whose upload may have the lowest scheme, as it names itself in a URL and with its pre-shared
-/// key.
-pub(super) const CLIENT: &str = "device-1";
 /// The pre-shared key.
 const PSK: [u8; 32] = [7; 32];
 
@@ -76,12 +76,12 @@ pub(super) fn run(words: &[OsString]) -> Result<(), Error> {
     let address: Ipv4Addr = address.to_str().and_then(|text| text.parse().ok()).ok_or_else(unknown)?;
     let is_short = low == LowKey::Rsa1024.name();
     let provider = Arc::new(provider(is_short));
-    let high = keys::credential(&provider, high_certificate, high_key)?;
-    let low = keys::credential(&provider, low_certificate, low_key)?;
-    let trust = X509Trust::anchors(keys::certificates(root)?).map_err(failed)?;
+    let high = credential(&provider, high_certificate, high_key)?;
+    let low = credential(&provider, low_certificate, low_key)?;
+    let trust = trust(certificates_in(root)?)?;
     let mut policy = Policy::new(&Shared::new(strategy, provider, trust, is_short)?, high, low)?;
     let listen = || TcpListener::bind((address, 0)).map_err(failed);
-    let port = |listener: &TcpListener| Ok(listener.local_addr().map_err(failed)?.port());
+    let port = |listener: &TcpListener| Ok::<_, Error>(listener.local_addr().map_err(failed)?.port());
     let listeners = Listeners { https: listen()?, http: listen()? };
     let ports = [port(&listeners.https)?, port(&listeners.http)?];
     tell(&ports.map(|port| port.to_string()).join(" "))?;
@@ -226,7 +226,7 @@ impl Policy {
 struct Shared {
     strategy: Strategy,
     provider: Arc<CryptoProvider>,
-    trust: X509Trust,
+    trust: Trust,
     is_short: bool,
     tickets: Option<Tickets>,
     cache: Option<Arc<MemoryServerCache>>,
@@ -237,17 +237,14 @@ impl Shared {
     fn new(
         strategy: Strategy,
         provider: Arc<CryptoProvider>,
-        trust: X509Trust,
+        trust: Trust,
         is_short: bool,
     ) -> Result<Self, Error> {
         let tickets = || {
             let keys = RotatingTickets::new(Arc::new(dunlin_awslc::provider())).map_err(failed)?;
             Ok::<_, Error>(Tickets::stateless(Arc::new(keys)))
         };
-        let keys = || {
-            let key = Psk::new(CLIENT, &PSK).map_err(failed)?;
-            Ok::<_, Error>(PskSource::Here(Arc::new(PskTable::from_iter([key]))))
-        };
+        let keys = || Ok::<_, Error>(psk(CLIENT_NAME, &PSK)?.1);
         Ok(Self {
             strategy,
             provider,
@@ -270,7 +267,7 @@ impl Shared {
             // both schemes equal.
             .rank(if is_high || is_unauthenticated { high } else { low })
             .credentials(vec![credential])
-            .trust(Trust { x509: Some(self.trust.clone()), raw_key: None });
+            .trust(self.trust.clone());
         let server = ServerConfig::new(profile.build().map_err(failed)?).map_err(failed)?;
         let asked = if is_unauthenticated { ClientAuth::None } else { ClientAuth::Required };
         let server = server.with_client_auth(asked).map_err(failed)?.with_certificate_change(true);
@@ -380,12 +377,12 @@ fn redirect(listeners: &Listeners, policy: &mut Policy) -> Result<f64, Error> {
     }
     let header = String::from_utf8_lossy(&header);
     let target = header.split(' ').nth(1).and_then(|target| target.split_once("?client="));
-    let Some((path, CLIENT)) = target else { return Err(failed("the request names another client")) };
+    let Some((path, CLIENT_NAME)) = target else { return Err(failed("the request names another client")) };
     policy.redirected = Some(from.ip());
     let port = listeners.https.local_addr().map_err(failed)?.port();
     let answer = format!(
         "HTTP/1.1 307 Temporary Redirect\r\nLocation: https://{}:{port}{path}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n",
-        keys::SERVER_NAME
+        SERVER_NAME
     );
     tcp.write_all(answer.as_bytes()).map_err(failed)?;
     Ok(start.map_or(0.0, |start: Instant| start.elapsed().as_secs_f64() * 1e6))
@@ -396,16 +393,17 @@ fn serve(listeners: &Listeners, policy: &mut Policy, directory: &Path) -> Result
     let redirect_us = if policy.strategy.is_redirection() { redirect(listeners, policy)? } else { 0.0 };
     let (tcp, from) = listeners.https.accept().map_err(failed)?;
     let start = Instant::now();
-    let mut tls = Tls::new(tcp, TlsConnection::server(&policy.server, dunlin_tokio::now()))?;
+    let mut tls = Tls::new(tcp, TlsConnection::server(&policy.server, dunlin_tokio::now()), PATIENCE)?;
     let mut request = Request::default();
     let mut needed = None;
     let mut has_consented = false;
+    let mut is_refused = false;
     let mut file = None;
     loop {
         tls.flush()?;
         if let Some(length) = request.length {
             // The body is to come under the client's own scheme.
-            if !has_consented && !is_changing(&tls, needed) {
+            if !has_consented && (is_refused || !is_changing(&tls, needed)) {
                 file = Some(File::create(directory.join(UPLOAD)).map_err(failed)?);
                 tls.say(CONTINUE)?;
                 has_consented = true;
@@ -423,7 +421,7 @@ fn serve(listeners: &Listeners, policy: &mut Policy, directory: &Path) -> Result
                 None => Err(failed("the client did not wait for the server's consent")),
             }
         };
-        if !tls.receive(&mut answer, &mut sink)? {
+        if !receive(&mut tls, &mut is_refused, &mut answer, &mut sink)? {
             return Err(failed("the client closed before its upload was complete"));
         }
     }
@@ -438,8 +436,10 @@ fn serve(listeners: &Listeners, policy: &mut Policy, directory: &Path) -> Result
     };
     let suite = negotiated.cipher_suite.map(|suite| suite.to_string()).unwrap_or_default();
     let line = format!("{us:.3} {} {suite} {kind}", signatures());
-    while !tls.connection.peer_has_closed() && tls.receive(&mut |_| Answer::Failed, &mut |_| Ok(()))? {}
-    tls.close()?;
+    while !tls.connection.peer_has_closed()
+        && receive(&mut tls, &mut is_refused, &mut |_| Answer::Failed, &mut |_| Ok(()))?
+    {}
+    close(&mut tls)?;
     // The next upload must not pay for emptying this file.
     fs::remove_file(directory.join(UPLOAD)).map_err(failed)?;
     Ok(line)
@@ -448,5 +448,5 @@ fn serve(listeners: &Listeners, policy: &mut Policy, directory: &Path) -> Result
 /// Whether the client is about to renegotiate to the profile `needed`.
 fn is_changing(tls: &Tls, needed: Option<&str>) -> bool {
     let in_use = tls.connection.negotiated().map(|negotiated| negotiated.profile.as_str());
-    needed.is_some() && in_use != needed && !tls.is_refused
+    needed.is_some() && in_use != needed
 }

@@ -5,9 +5,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
-use nix::unistd::Pid;
-
+use super::super::core::Core;
 use crate::Error;
 use crate::net::{Ground, Namespace, Process};
 
@@ -40,7 +38,7 @@ impl<'a> Talk<'a> {
     ) -> Result<Self, Error> {
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut process = ground.spawn(namespace, command)?;
-        keep_on_core(name, process.child().id(), side)?;
+        keep_on_core(process.child().id(), side)?;
         let input = process.child().stdin.take();
         let output = process.child().stdout.take().ok_or_else(|| failed(name, "it has no output"))?;
         Ok(Self { name, process, input, output: BufReader::new(output) })
@@ -104,17 +102,10 @@ pub(super) fn processor_time(name: &'static str, id: u32) -> Result<Duration, Er
 /// Keeps a process, and the processes that it starts, on the core of its side: servers on the first one that
 /// this process may use, clients on the last one. Otherwise the scheduler may wake a server that is faster
 /// than its client on the client's core, where it has to wait.
-pub(super) fn keep_on_core(name: &'static str, id: u32, side: Side) -> Result<(), Error> {
-    let refused = |errno| failed(name, format_args!("it cannot be kept on a core: {errno}"));
-    let ours = sched_getaffinity(Pid::from_raw(0)).map_err(refused)?;
-    let mut cores = (0..CpuSet::count()).filter(|core| ours.is_set(*core) == Ok(true));
-    let core = match side {
-        Side::Server => cores.next(),
-        Side::Client => cores.next_back(),
-    };
-    let mut one = CpuSet::new();
-    one.set(core.unwrap_or_default()).map_err(refused)?;
-    sched_setaffinity(Pid::from_raw(id as i32), &one).map_err(refused)
+pub(super) fn keep_on_core(id: u32, side: Side) -> Result<(), Error> {
+    let cores = Core::all(0)?;
+    let core = if side == Side::Server { cores.first() } else { cores.last() };
+    core.map_or(Ok(()), |core| core.take(id))
 }
 
 pub(super) fn failed(name: &str, why: impl std::fmt::Display) -> Error {
@@ -129,10 +120,10 @@ mod tests {
     fn each_side_has_a_core() {
         let cores = |side| {
             let mut child = Command::new("sleep").arg("60").spawn().unwrap();
-            keep_on_core("sleep", child.id(), side).unwrap();
-            let set = sched_getaffinity(Pid::from_raw(child.id() as i32)).unwrap();
+            keep_on_core(child.id(), side).unwrap();
+            let cores = Core::all(child.id()).unwrap();
             child.kill().and_then(|()| child.wait()).unwrap();
-            (0..CpuSet::count()).filter(|core| set.is_set(*core) == Ok(true)).collect::<Vec<_>>()
+            cores
         };
         let client = cores(Side::Client);
         let server = cores(Side::Server);

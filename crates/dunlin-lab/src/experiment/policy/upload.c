@@ -8,21 +8,11 @@
 // plain HTTP and names the port of the upload; or -. SUITES are those of TLS 1.2. With SSLKEYLOGFILE, appends
 // the keys to that file.
 
-#include <time.h>
-
 enum { IP = 1, PORT, PATH, MODE, SUITES, ROOT, CERTIFICATE, KEY, WORDS };
-enum { LARGEST = 10 << 20, LINE = 1024, ANSWER = 4096, PSK_BYTES = 32, PSK_BYTE = 7 };
+enum { LARGEST = 10 << 20, LINE = 1024, ANSWER = 4096 };
 
 static const char TLS13_SUITES[] = "TLS_AES_256_GCM_SHA384:TLS_AES_128_GCM_SHA256";
 static const char IDENTITY[] = "device-1";
-
-static int is(const char *word, const char *other) { return !strcmp(word, other); }
-
-static double now_us(void) {
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return time.tv_sec * 1e6 + time.tv_nsec * 1e-3;
-}
 
 // The pre-shared key, which belongs to SHA-256.
 static int use_psk(SSL *ssl, const EVP_MD *hash, const unsigned char **id, size_t *length, SSL_SESSION **session) {
@@ -49,20 +39,18 @@ static void log_key(const SSL *ssl, const char *line) {
 }
 
 static SSL_CTX *configure(char **words) {
-    SSL_CTX *ctx = SSL_CTX_new(TLS_client_method());
-    int psk = is(words[MODE], "psk"), version = psk ? TLS1_3_VERSION : TLS1_2_VERSION;
-    if (!ctx || SSL_CTX_set_max_proto_version(ctx, version) != 1) refuse("no such version");
+    int psk = is(words[MODE], "psk");
+    SSL_CTX *ctx = new_context(psk ? "tls1.3" : "tls1.2");
+    // Like curl, it also offers the older version.
+    if (SSL_CTX_set_min_proto_version(ctx, TLS1_2_VERSION) != 1) refuse("no such version");
     if (SSL_CTX_set_cipher_list(ctx, words[SUITES]) != 1) refuse("no cipher suite");
     if (SSL_CTX_set_ciphersuites(ctx, TLS13_SUITES) != 1) refuse("no cipher suite");
     if (SSL_CTX_set1_groups_list(ctx, "X25519") != 1) refuse("no group");
     if (SSL_CTX_set1_sigalgs_list(ctx, psk ? "RSA-PSS+SHA256" : "RSA+SHA256") != 1) refuse("no signature scheme");
     if (psk) SSL_CTX_set_psk_use_session_callback(ctx, use_psk);
     if (getenv("SSLKEYLOGFILE")) SSL_CTX_set_keylog_callback(ctx, log_key);
-    if (SSL_CTX_load_verify_file(ctx, words[ROOT]) != 1) refuse("no root");
-    if (SSL_CTX_use_certificate_chain_file(ctx, words[CERTIFICATE]) != 1) refuse("no certificate");
-    if (SSL_CTX_use_PrivateKey_file(ctx, words[KEY], SSL_FILETYPE_PEM) != 1) refuse("no key");
-    SSL_CTX_set_verify(ctx, SSL_VERIFY_PEER, NULL);
-    SSL_CTX_set_mode(ctx, SSL_MODE_AUTO_RETRY);
+    use_files(ctx, words + ROOT);
+    SSL_CTX_clear_mode(ctx, SSL_MODE_NO_AUTO_CHAIN);
     if (!is(words[MODE], "resume")) SSL_CTX_set_options(ctx, SSL_OP_NO_TICKET);
     return ctx;
 }
@@ -93,7 +81,7 @@ static void put(SSL *ssl, const char *path, const char *data, int bytes) {
 // Asks over plain HTTP. Writes the port and the path that the answer names.
 static void ask(char **words, int bytes, char *port, char *path) {
     char text[ANSWER + 1];
-    int fd = without_delay(connect_to(words[IP], words[PORT])), length = 0, more;
+    int fd = open_connection(0, -1, words + IP, 0), length = 0, more;
     int asked = snprintf(text, LINE,
                          "PUT %s?client=%s HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\nExpect: 100-continue\r\n\r\n",
                          words[PATH], IDENTITY, bytes);
@@ -122,9 +110,8 @@ int main(int argc, char **argv) {
         if (bytes < 1 || bytes > LARGEST) fail("no such size");
         double start = now_us();
         if (is(argv[MODE], "redirect")) ask(argv, bytes, port, path);
-        int fd = without_delay(connect_to(argv[IP], port));
-        SSL *ssl = SSL_new(ctx);
-        if (!ssl || !SSL_set_fd(ssl, fd)) refuse("no connection");
+        int fd = open_connection(0, -1, (char *[]){argv[IP], port}, 0);
+        SSL *ssl = new_connection(ctx, fd, 0);
         if (session && SSL_set_session(ssl, session) != 1) refuse("no session");
         if (SSL_connect(ssl) != 1) refuse("no handshake");
         put(ssl, path, data, bytes);

@@ -10,13 +10,13 @@ use std::path::Path;
 use std::sync::Arc;
 
 use dunlin_identity::encoding::protobuf::varint;
+use dunlin_tokio::places::ACCEPT_PAUSE;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::task::{JoinSet, spawn_blocking};
 use tokio::time::sleep;
 
 use super::Replica;
-use crate::operator::server::ACCEPT_PAUSE;
 
 /// The longest request, in bytes: more than the longest block ([`MAX_BLOCK`](super::MAX_BLOCK)) and
 /// CometBFT's additions.

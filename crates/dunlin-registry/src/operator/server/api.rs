@@ -8,12 +8,10 @@ use base64ct::{Base64, Encoding};
 use dunlin_identity::Did;
 use dunlin_identity::method::dunlin::{MAX_OPERATION, Operation, OperationError, OperationKind};
 use dunlin_identity::transparency::{NodeHash, Staple};
+use dunlin_tokio::http::response;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::body::{Bytes, Incoming};
-use hyper::header::{
-    ALLOW, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderValue, RETRY_AFTER,
-    X_CONTENT_TYPE_OPTIONS,
-};
+use hyper::header::{ALLOW, CONTENT_SECURITY_POLICY, HeaderValue, RETRY_AFTER};
 use hyper::{Method, Request, Response, StatusCode};
 use serde_json::json;
 use tokio::sync::oneshot;
@@ -33,10 +31,10 @@ const OPENAPI: &str = include_str!("openapi.json");
 
 const JSON: &str = "application/json";
 const BYTES: &str = "application/octet-stream";
-const TEXT: &str = "text/plain; charset=utf-8";
+pub(super) const TEXT: &str = "text/plain; charset=utf-8";
 
 /// Answers that change.
-const FRESH: &str = "no-cache";
+pub(super) const FRESH: &str = "no-cache";
 
 /// Tiles never change (C2SP tlog-tiles).
 const IMMUTABLE: &str = "public, max-age=31536000, immutable";
@@ -135,16 +133,7 @@ impl From<RegistryError> for Refusal {
 
 fn with(status: StatusCode, form: &'static str, cache: &'static str, body: impl Into<Bytes>) -> Answer {
     let body: Bytes = body.into();
-    with_content(status, form, cache, body.into())
-}
-
-fn with_content(status: StatusCode, form: &'static str, cache: &'static str, content: Content) -> Answer {
-    let mut answer = Response::new(content);
-    *answer.status_mut() = status;
-    for (name, value) in [(CONTENT_TYPE, form), (CACHE_CONTROL, cache), (X_CONTENT_TYPE_OPTIONS, "nosniff")] {
-        answer.headers_mut().insert(name, HeaderValue::from_static(value));
-    }
-    answer
+    response(status, form, cache, body.into())
 }
 
 fn ok(form: &'static str, cache: &'static str, body: impl Into<Bytes>) -> Result<Answer, Refusal> {
@@ -238,7 +227,7 @@ fn get(registry: &impl Source, path: &str, query: &str) -> Result<Answer, Refusa
                     TileKind::Entries => registry.bundle(&tile)?.map(Content::Bundle),
                     TileKind::Hashes(_) => registry.tile(&tile)?.map(|tile| Bytes::from(tile).into()),
                 };
-                Ok(with_content(StatusCode::OK, BYTES, IMMUTABLE, content.ok_or_else(missing)?))
+                Ok(response(StatusCode::OK, BYTES, IMMUTABLE, content.ok_or_else(missing)?))
             } else {
                 Err(Refusal::not_found("there is no such path: see /openapi.json"))
             }

@@ -1,13 +1,13 @@
-//! The connections and operations of each host, against its limits.
+//! The operations of each host, against its limits.
 
-use std::collections::HashMap;
-use std::net::{IpAddr, Ipv6Addr};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::net::IpAddr;
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use dunlin::places::Host;
 use hashlink::LruCache;
 
-use super::{Limits, Shared};
+use super::Limits;
 
 /// The most hosts and sites whose operations the server counts. It forgets the one that has been silent for
 /// longest.
@@ -15,43 +15,27 @@ const MAX_HOSTS: usize = 16 * 1024;
 
 /// How many hosts an IPv6 network of 48 bits counts as, which is what a site gets (RFC 6177 §2). It has
 /// 65,536 networks of 64 bits.
-const SITE_HOSTS: u32 = 4;
-
-/// The host of an address: an IPv4 address, or the first 64 bits of an IPv6 address, since a client has all
-/// the other bits.
-pub(super) fn host(address: IpAddr) -> IpAddr {
-    match address.to_canonical() {
-        IpAddr::V4(address) => address.into(),
-        IpAddr::V6(address) => prefix(address, 64),
-    }
-}
-
-fn prefix(address: Ipv6Addr, bits: u32) -> IpAddr {
-    Ipv6Addr::from_bits(address.to_bits() & (u128::MAX << (128 - bits))).into()
-}
+pub(super) const SITE_HOSTS: u32 = 4;
 
 /// Hosts that have a limit together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Group {
-    Host(IpAddr),
-    Site(IpAddr),
+    Host(Host),
+    Site(u64),
 }
 
 impl Group {
-    /// The host, and its site if it has one; each with the number of hosts that it counts as.
+    /// The host with this address, and its site if it has one; each with the number of hosts that it counts
+    /// as.
     fn of(from: IpAddr) -> impl Iterator<Item = (Self, u32)> {
-        let site = match from {
-            IpAddr::V4(_) => None,
-            IpAddr::V6(address) => Some((Self::Site(prefix(address, 48)), SITE_HOSTS)),
-        };
-        [(Self::Host(from), 1)].into_iter().chain(site)
+        let host = Host::of(from);
+        [(Self::Host(host), 1)].into_iter().chain(host.site().map(|site| (Self::Site(site), SITE_HOSTS)))
     }
 }
 
 /// The hosts of a server.
 pub(super) struct Hosts {
     limits: Limits,
-    connections: Mutex<HashMap<Group, usize>>,
     /// When each group will have its whole allowance of operations again.
     writes: Mutex<LruCache<Group, Instant>>,
     /// When all hosts together will have their whole allowance again.
@@ -74,28 +58,11 @@ fn counted(whole: Option<Instant>, now: Instant, per_minute: u32, burst: u32) ->
 impl Hosts {
     pub(super) fn new(limits: Limits) -> Self {
         let writes = Mutex::new(LruCache::new(MAX_HOSTS));
-        Self { limits, connections: Mutex::default(), writes, appended: Mutex::default() }
+        Self { limits, writes, appended: Mutex::default() }
     }
 
     pub(super) const fn limits(&self) -> &Limits {
         &self.limits
-    }
-
-    /// Takes a place for a connection of this host; `None` if the host or its site has too many.
-    pub(super) fn connect(shared: &Arc<Shared>, from: IpAddr) -> Option<Connected> {
-        let hosts = &shared.hosts;
-        let mut connections = hosts.connections.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_full = |(group, hosts_in_it): (Group, u32)| {
-            let most = hosts.limits.connections_per_host.saturating_mul(hosts_in_it as usize);
-            connections.get(&group).is_some_and(|count| *count >= most)
-        };
-        if hosts.limits.connections_per_host == 0 || Group::of(from).any(is_full) {
-            return None;
-        }
-        for (group, _) in Group::of(from) {
-            *connections.entry(group).or_insert(0) += 1;
-        }
-        Some(Connected { shared: Arc::clone(shared), from })
     }
 
     /// Counts an operation of this host, whatever becomes of it, and says how long it must wait if that is
@@ -142,38 +109,9 @@ impl Hosts {
     }
 }
 
-/// The place of a connection, which is free again when this value is dropped.
-pub(super) struct Connected {
-    shared: Arc<Shared>,
-    from: IpAddr,
-}
-
-impl Drop for Connected {
-    fn drop(&mut self) {
-        let connections = &self.shared.hosts.connections;
-        let mut connections = connections.lock().unwrap_or_else(PoisonError::into_inner);
-        for (group, _) in Group::of(self.from) {
-            if let Some(count) = connections.get_mut(&group) {
-                *count -= 1;
-                if *count == 0 {
-                    connections.remove(&group);
-                }
-            }
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_host_is_an_address_or_a_network_of_64_bits() {
-        let of = |address: &str| host(address.parse().unwrap()).to_string();
-        assert_eq!([of("192.0.2.1"), of("::ffff:192.0.2.1")], ["192.0.2.1"; 2]);
-        assert_eq!([of("2001:db8::1"), of("2001:db8::2:3:4:5")], ["2001:db8::"; 2]);
-        assert_ne!(of("2001:db8:0:1::1"), of("2001:db8::1"));
-    }
 
     #[test]
     fn a_host_submits_a_burst_and_then_at_its_rate() {
@@ -197,15 +135,15 @@ mod tests {
     #[test]
     fn a_site_counts_as_few_hosts() {
         let hosts = Hosts::new(Limits { writes_per_minute: 30, write_burst: 3, ..Limits::default() });
-        let host = |network: u16| host(Ipv6Addr::new(0x2001, 0xdb8, 0, network, 0, 0, 0, 1).into());
+        let host = |network: u16| IpAddr::from([0x2001, 0xdb8, 0, network, 0, 0, 0, 1]);
         let now = Instant::now();
         for network in 0..4 {
             assert_eq!([(); 4].map(|()| hosts.write(host(network), now).is_ok()), [true, true, true, false]);
         }
         // Four times the rate of a host.
         assert_eq!(hosts.write(host(4), now), Err(Duration::from_millis(500)));
-        let elsewhere = Ipv6Addr::new(0x2001, 0xdb8, 1, 0, 0, 0, 0, 1).into();
-        assert_eq!(hosts.write(super::host(elsewhere), now), Ok(()));
+        let elsewhere = IpAddr::from([0x2001, 0xdb8, 1, 0, 0, 0, 0, 1]);
+        assert_eq!(hosts.write(elsewhere, now), Ok(()));
     }
 
     #[test]

@@ -1,7 +1,6 @@
 //! The registry and its watches over HTTPS. docs/registry.md lists the paths, and `openapi.json` describes
 //! them.
 
-use std::convert::Infallible;
 use std::fmt;
 use std::io;
 use std::net::IpAddr;
@@ -10,16 +9,16 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use dunlin::places::PlaceLimits;
 use dunlin_identity::Did;
 use dunlin_identity::method::dunlin::Operation;
 use dunlin_tokio::TlsAcceptor;
+use dunlin_tokio::http::{self, HttpRules};
+use dunlin_tokio::places::{self, Places};
 use hyper::body::Incoming;
-use hyper::server::conn::http1;
-use hyper::service::service_fn;
 use hyper::{Request, Response};
-use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Notify, Semaphore, watch};
+use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
@@ -37,10 +36,9 @@ mod page;
 mod witness;
 
 use body::Content;
-use hosts::{Hosts, host};
+use hosts::{Hosts, SITE_HOSTS};
 
-/// The longest time between two requests of a connection. A response that its client does not read ends then,
-/// too.
+/// The longest time between two requests of a connection.
 const IDLE_TIME: Duration = Duration::from_secs(30);
 
 /// How long the body of a request may take.
@@ -48,13 +46,6 @@ const BODY_TIME: Duration = Duration::from_secs(10);
 
 /// How long a stopping server waits for requests in progress.
 const DRAIN_TIME: Duration = Duration::from_secs(10);
-
-/// How long a server waits after the system could not accept a connection, for example for want of file
-/// descriptors.
-pub(crate) const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-
-/// The largest header of a request, in bytes.
-const MAX_HEADER: usize = 8192;
 
 /// The limits of the server's clients.
 #[derive(Clone, Debug)]
@@ -241,6 +232,10 @@ async fn listen(
     stop: impl Future<Output = ()>,
 ) -> io::Result<()> {
     let places = Arc::new(Semaphore::new(limits.connections));
+    let clients = Arc::new(Places::default());
+    let per_host = limits.connections_per_host;
+    let per_network = per_host.saturating_mul(SITE_HOSTS as usize);
+    let of_clients = PlaceLimits { all: usize::MAX, per_host, per_network, silence: None };
     let shared = Arc::new(Shared { acceptor, hosts: Arc::new(Hosts::new(limits)) });
     let (stopping, stopped) = watch::channel(false);
     let mut connections = JoinSet::new();
@@ -248,19 +243,15 @@ async fn listen(
     let source = Arc::clone(&service);
     let mut ended = pin!(source.ended());
     let served = loop {
-        let accepted = tokio::select! {
+        let (tcp, from, place) = tokio::select! {
             () = &mut stop => break Ok(()),
             // The program's supervisor can start it again.
             () = &mut ended => break Err(io::Error::other(RegistryError::Closed)),
             accepted = accept(&socket, &places) => accepted,
             Some(_) = connections.join_next() => continue,
         };
-        let Ok((tcp, from, place)) = accepted else {
-            tokio::time::sleep(ACCEPT_PAUSE).await;
-            continue;
-        };
         // Closing is the answer that costs least.
-        let Some(of_host) = Hosts::connect(&shared, from) else { continue };
+        let Ok(of_host) = clients.settle(from, None, &of_clients) else { continue };
         let service = Arc::clone(&service);
         let shared = Arc::clone(&shared);
         let stopped = stopped.clone();
@@ -281,10 +272,11 @@ async fn listen(
 async fn accept(
     socket: &TcpListener,
     places: &Arc<Semaphore>,
-) -> io::Result<(TcpStream, IpAddr, tokio::sync::OwnedSemaphorePermit)> {
-    let place = Arc::clone(places).acquire_owned().await.map_err(io::Error::other)?;
-    let (tcp, from) = socket.accept().await?;
-    Ok((tcp, host(from.ip()), place))
+) -> (TcpStream, IpAddr, Result<OwnedSemaphorePermit, AcquireError>) {
+    // The semaphore is never closed.
+    let place = Arc::clone(places).acquire_owned().await;
+    let (tcp, from) = places::accept(socket, |_| {}).await;
+    (tcp, from.ip(), place)
 }
 
 /// Serves a client until it is done, stays silent, or the server stops.
@@ -297,36 +289,19 @@ async fn connection(
 ) {
     // Answers are small, and each is a write.
     let _ = tcp.set_nodelay(true);
-    let mut stopping = pin!(async move { stopped.wait_for(|stopped| *stopped).await.is_ok() });
+    let mut stopping = pin!(async move {
+        // It fails only if the server is gone.
+        let _ = stopped.wait_for(|stopped| *stopped).await;
+    });
     let tls = tokio::select! {
         tls = shared.acceptor.accept(tcp) => tls,
-        _ = &mut stopping => return,
+        () = &mut stopping => return,
     };
-    let tls = match tls {
-        Ok(tls) => tls,
-        Err(error) => {
-            tracing::debug!(client = %from, %error, "TLS handshake failed");
-            return;
+    let answer = |request| answering.answer(&shared.hosts, from, request);
+    match tls {
+        Ok(tls) => {
+            http::serve(tls, HttpRules { idle_time: IDLE_TIME, keeps_alive: true }, answer, stopping).await;
         }
-    };
-    let requested = Notify::new();
-    let service = service_fn(|request| {
-        requested.notify_one();
-        async move { Ok::<_, Infallible>(answering.answer(&shared.hosts, from, request).await) }
-    });
-    let mut http = http1::Builder::new();
-    let http = http.timer(TokioTimer::new()).header_read_timeout(IDLE_TIME).max_buf_size(MAX_HEADER);
-    let mut served = pin!(http.serve_connection(TokioIo::new(tls), service));
-    let mut ending = false;
-    loop {
-        tokio::select! {
-            // A client that breaks the protocol gets hyper's answer; nothing else is to do.
-            _ = &mut served => return,
-            _ = &mut stopping, if !ending => {
-                ending = true;
-                served.as_mut().graceful_shutdown();
-            }
-            request = timeout(IDLE_TIME, requested.notified()) => if request.is_err() { return },
-        }
+        Err(error) => tracing::debug!(client = %from, %error, "TLS handshake failed"),
     }
 }

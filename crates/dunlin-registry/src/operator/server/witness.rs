@@ -6,12 +6,14 @@ use std::time::{Duration, Instant};
 
 use base64ct::{Base64, Encoding};
 use dunlin_identity::transparency::{MAX_NOTE, MAX_PROOF_HASHES, NodeHash};
+use dunlin_tokio::http::response;
 use http_body_util::{BodyExt, Limited};
-use hyper::body::Incoming;
-use hyper::header::{CONTENT_TYPE, HeaderValue, RETRY_AFTER};
+use hyper::body::{Bytes, Incoming};
+use hyper::header::RETRY_AFTER;
 use hyper::{Method, Request, Response, StatusCode};
 use tokio::time::timeout;
 
+use super::api::{FRESH, TEXT};
 use super::body::Content;
 use super::hosts::Hosts;
 use super::{BODY_TIME, Service};
@@ -25,7 +27,6 @@ const LATER: Duration = Duration::from_secs(1);
 
 /// The content type of the size of a log (C2SP tlog-witness).
 const SIZE: &str = "text/x.tlog.size";
-const TEXT: &str = "text/plain; charset=utf-8";
 
 /// The answers of a watch.
 pub(super) struct Interface(pub(super) Arc<Watch>);
@@ -98,10 +99,7 @@ fn read(body: &str) -> Option<(u64, Vec<NodeHash>, &str)> {
 }
 
 fn answer(status: StatusCode, form: &'static str, text: &str) -> Response<Content> {
-    let mut answer = Response::new(Content::from(hyper::body::Bytes::from(text.to_owned())));
-    *answer.status_mut() = status;
-    answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(form));
-    answer
+    response(status, form, FRESH, Content::from(Bytes::from(text.to_owned())))
 }
 
 fn later(status: StatusCode, text: &str, wait: Duration) -> Response<Content> {

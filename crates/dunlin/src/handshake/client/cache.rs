@@ -25,7 +25,7 @@ use crate::handshake::setup::ClientConfig;
 use crate::message::{HEADER_LEN, Message};
 use crate::schedule::TICKET_LABEL;
 use crate::settings::ProfileSettings;
-use crate::wire::{CertificateType, HandshakeType, What};
+use crate::wire::{CertificateType, Field, HandshakeType};
 
 /// The cache entry of a server.
 struct Entry {
@@ -147,7 +147,7 @@ impl Caching for ClientHandshakeCache {
         };
         let server = server.filter(is_usable).map(Box::new);
         // Only TLS 1.2 can abbreviate a CertificateRequest.
-        let request = certificate_request.filter(|_| server.is_some() && profile.tls12.is_some());
+        let request = if server.is_some() && profile.tls12.is_some() { certificate_request } else { None };
         let request = request.and_then(|message| CachedRequest::new(self.mode, profile, message));
         // Send no ticket to a server that must be verified in full: it would identify the client. With a PSK
         // the two sides derive no new ticket, so an observer would see the old one twice. Tickets of
@@ -213,7 +213,7 @@ impl Offered for CacheOffer {
             self.spend(self.shown);
             // docs/handshake-cache.md §5, rule 7: the server must not use the cache in this handshake. A
             // server that does not answer handshake_cache may still support RFC 7924.
-            return if is_used { illegal(What::CacheUnused) } else { Ok(None) };
+            return if is_used { illegal(Field::CacheUnused) } else { Ok(None) };
         }
         let is_confirmed = |typ| confirmed.contains(&typ);
         let (certificate, request, others) = if self.mode.has_cached_info() {
@@ -225,17 +225,17 @@ impl Offered for CacheOffer {
         };
         let offered_request = self.request.is_some() && usage == Use::Tls12;
         if others || certificate && self.server.is_none() || request && !offered_request {
-            return illegal(What::CacheNotOffered);
+            return illegal(Field::CacheNotOffered);
         }
         let used = match ticket {
             None => None,
             Some(index) => match self.tickets().0.get(usize::from(index)) {
                 Some(used) => Some(*used),
-                None => return illegal(What::CacheTicketNotOffered),
+                None => return illegal(Field::CacheTicketNotOffered),
             },
         };
-        let server = self.server.clone().filter(|_| certificate);
-        let request = self.request.clone().filter(|_| request);
+        let server = if certificate { self.server.clone() } else { None };
+        let request = if request { self.request.clone() } else { None };
         let form = if self.mode.has_cached_info() { Form::Fingerprint } else { Form::Empty };
         let has_tickets = answer.is_some();
         Ok(Some(Box::new(InUse {

@@ -15,7 +15,7 @@ use crate::message;
 use crate::schedule::tls13::EarlySecret;
 use crate::schedule::{HelloTranscript, Transcript};
 use crate::transport::Epoch;
-use crate::wire::{CipherSuite, HandshakeType, What};
+use crate::wire::{CipherSuite, Field, HandshakeType};
 
 pub(crate) static EARLY_DATA: EarlyDataSteps =
     EarlyDataSteps { offer, put: early_data::put, open, accept, end };
@@ -45,7 +45,7 @@ fn offer(
 fn open(cx: &mut Cx<'_>, early: &EarlyOffer, offer: &Offer, hello: &HelloTranscript) -> Result<(), Error> {
     let EarlyOffer { suite, terms, .. } = early;
     let Some(OfferedPsk::Session(first)) = offer.psks.first() else {
-        return Err(Internal::Bug(What::NoEarlySession).into());
+        return Err(Internal::Bug(Field::NoEarlySession).into());
     };
     let secret = EarlySecret::new(suite, cx.protocol(), first.session.psk.as_ref());
     let hash = hello.start(suite.hash).current();
@@ -72,10 +72,10 @@ fn open(cx: &mut Cx<'_>, early: &EarlyOffer, offer: &Offer, hello: &HelloTranscr
 fn accept(cx: &mut Cx<'_>, early: &EarlyOffer, suite: CipherSuite) -> Result<(), Error> {
     // RFC 8446 §4.2.10: the server may accept only with the session's cipher suite and ALPN.
     if suite != early.suite.id {
-        return Err(PeerMisbehaved::EarlyDataMismatch(What::CipherSuite).into());
+        return Err(PeerMisbehaved::EarlyDataMismatch(Field::CipherSuite).into());
     }
     if cx.draft.alpn != early.terms.alpn {
-        return Err(PeerMisbehaved::EarlyDataMismatch(What::ApplicationProtocol).into());
+        return Err(PeerMisbehaved::EarlyDataMismatch(Field::ApplicationProtocol).into());
     }
     cx.early_data(EarlyDataOutcome::Accepted);
     Ok(())

@@ -24,7 +24,7 @@ use crate::message::{ClientHello, Message, ServerHello};
 use crate::protocol::Protocol;
 use crate::resume::ClientSession;
 use crate::schedule::{HelloTranscript, Transcript};
-use crate::wire::{ExtensionType, HandshakeType, What};
+use crate::wire::{ExtensionType, Field, HandshakeType};
 
 /// Decides what to offer, and sends the first ClientHello.
 pub(crate) fn start(
@@ -42,7 +42,7 @@ pub(crate) fn start(
         Some(tls12) => (tls12.client_suites)(&config),
         None => Vec::new(),
     };
-    if profile.has_tls13() && profile.compatibility_mode && cx.protocol().has_compatibility_mode() {
+    if profile.has_tls13() && profile.records.compatibility_mode && cx.protocol().has_compatibility_mode() {
         session_id.resize(32, 0);
         random_source.fill(&mut session_id)?;
     }
@@ -66,7 +66,7 @@ pub(crate) fn start(
         return Err(Misuse::Config(why.into()).into());
     }
     let shares = key_share::shares(&config)?;
-    if let Some(content) = profile.max_sent_record {
+    if let Some(content) = profile.records.max_sent_record {
         cx.emitter.cap_sent_records(content.into());
     }
     cx.effects.client_random = random;
@@ -86,7 +86,7 @@ pub(crate) fn start(
     let resumes = has_psk || tls12_session.is_some();
     let cache = cache.and_then(|cache| cache.offer(cx, &config, &server, resumes));
     let cache = cache.map_or(Cache::None, Cache::Offered);
-    let issuer = config.connection_ids.as_ref().filter(|_| cx.emitter.peer_address().is_some());
+    let issuer = if cx.emitter.peer_address().is_some() { config.connection_ids.as_ref() } else { None };
     let connection_id = issuer.map(|ids| ids.issue()).transpose()?;
     cx.emitter.offer_connection_id(connection_id.as_ref().map_or(0, Vec::len));
     let terms = Terms { early, cache, connection_id, ..Terms::new(Arc::clone(&config), server) };
@@ -126,7 +126,7 @@ pub(in crate::handshake) fn renegotiate(
     let mut random = [0; 32];
     config.profile.provider.random.fill(&mut random)?;
     cx.effects.client_random = random;
-    let tls12 = config.parts.tls12.ok_or(Internal::Bug(What::NoTls12))?;
+    let tls12 = config.parts.tls12.ok_or(Internal::Bug(Field::NoTls12))?;
     let tls12_suites = (tls12.client_suites)(&config);
     let offer = Offer {
         terms: Terms { previous: Some(previous), ..Terms::new(config, server) },
@@ -297,7 +297,7 @@ impl ExpectMessage for ExpectServerHello {
 impl Refusable for ExpectServerHello {
     fn refused(self: Box<Self>, cx: &mut Cx<'_>) -> Result<Step, Error> {
         let tls12 = self.offer.terms.config.parts.tls12;
-        let tls12 = tls12.ok_or(Internal::Bug(What::NoTls12))?;
+        let tls12 = tls12.ok_or(Internal::Bug(Field::NoTls12))?;
         (tls12.client_refused)(cx, self.offer)
     }
 }
@@ -315,7 +315,7 @@ impl ExpectServerHello {
     /// 6347 §4.2.1: a server treats an invalid cookie as none, and demands another one.
     fn verify(mut self: Box<Self>, cx: &mut Cx<'_>, message: &Message) -> Result<Step, Error> {
         if self.verified >= MAX_VERIFY_REQUESTS {
-            return Err(PeerMisbehaved::Flood(What::HelloVerifyRequests).into());
+            return Err(PeerMisbehaved::Flood(Field::HelloVerifyRequests).into());
         }
         self.verified += 1;
         self.offer.legacy_cookie = hello_verify_request::read(message.body())?.to_vec();
@@ -352,10 +352,10 @@ impl ExpectServerHello {
             return Err(PeerIncompatible::Version(Some(hello.legacy_version)).into());
         }
         let TranscriptSoFar::First(transcript) = self.transcript else {
-            return Err(Internal::Bug(What::Tls12AfterRetry).into());
+            return Err(Internal::Bug(Field::Tls12AfterRetry).into());
         };
         let tls12 = self.offer.terms.config.parts.tls12;
-        let tls12 = tls12.ok_or(Internal::Bug(What::NoTls12))?;
+        let tls12 = tls12.ok_or(Internal::Bug(Field::NoTls12))?;
         (tls12.client)(cx, self.offer, transcript, message, hello)
     }
 
@@ -370,23 +370,23 @@ impl ExpectServerHello {
         // RFC 8446 §4.2.1 tells clients to ignore this field beside supported_versions, though §4.1.3 fixes
         // its value. RFC 9846 §4.2.3 changes that: this client rejects any other value, as BoringSSL does.
         if hello.legacy_version != protocol.legacy_version() {
-            return Err(PeerMisbehaved::IllegalParameter(What::LegacyVersion).into());
+            return Err(PeerMisbehaved::IllegalParameter(Field::LegacyVersion).into());
         }
         // RFC 9147 §5.3: a server over datagrams echoes nothing.
         let echo = if protocol.has_compatibility_mode() { &self.offer.session_id[..] } else { &[] };
         if hello.session_id != echo {
-            return Err(PeerMisbehaved::IllegalParameter(What::LegacySessionIdEcho).into());
+            return Err(PeerMisbehaved::IllegalParameter(Field::LegacySessionIdEcho).into());
         }
         // RFC 9147 §5.1: a HelloVerifyRequest is a message of DTLS 1.2, so the server does not speak DTLS
         // 1.3.
         if !self.offer.legacy_cookie.is_empty() {
-            return Err(PeerMisbehaved::IllegalParameter(What::LegacyCookie).into());
+            return Err(PeerMisbehaved::IllegalParameter(Field::LegacyCookie).into());
         }
         let suite = self.offer.terms.config.profile.suite(hello.cipher_suite);
-        let suite = suite.ok_or(PeerMisbehaved::NotOffered(What::CipherSuite))?;
+        let suite = suite.ok_or(PeerMisbehaved::NotOffered(Field::CipherSuite))?;
         match &self.transcript {
             TranscriptSoFar::Retried(_, first) if first.id != suite.id => {
-                Err(PeerMisbehaved::IllegalParameter(What::SuiteAfterRetry).into())
+                Err(PeerMisbehaved::IllegalParameter(Field::SuiteAfterRetry).into())
             }
             _ => Ok(suite),
         }

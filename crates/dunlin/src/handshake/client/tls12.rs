@@ -41,7 +41,7 @@ use crate::schedule::tls12::{MasterSecret, Randoms, VerifyData};
 use crate::schedule::{HelloTranscript, Tls12Transcript};
 use crate::settings::PskChoice;
 use crate::transport::Epoch;
-use crate::wire::{HandshakeType, ProtocolVersion, What};
+use crate::wire::{Field, HandshakeType, ProtocolVersion};
 
 /// The first pre-shared key that TLS 1.2 can use.
 fn first_psk(config: &ClientConfig) -> Option<&Arc<Psk>> {
@@ -106,13 +106,13 @@ pub(in crate::handshake) fn server_hello(
     let version = cx.protocol().version();
     cx.draft.version = Some(version);
     let suite = tls12_suites.into_iter().find(|s| s.id == hello.cipher_suite);
-    let suite = suite.ok_or(PeerMisbehaved::NotOffered(What::CipherSuite))?;
+    let suite = suite.ok_or(PeerMisbehaved::NotOffered(Field::CipherSuite))?;
     // RFC 5246 §7.4.1.3: an echoed session ID resumes a session. The ID of the compatibility mode names no
     // session, so the server must not echo it (RFC 8446 §D.4).
     let is_echo = !hello.session_id.is_empty() && hello.session_id == session_id;
-    let resumed = tls12_session.filter(|_| is_echo);
+    let resumed = if is_echo { tls12_session } else { None };
     if is_echo && resumed.as_ref().is_none_or(|s| s.session.cipher_suite != suite.id) {
-        return Err(PeerMisbehaved::IllegalParameter(What::SessionIdOfNoSession).into());
+        return Err(PeerMisbehaved::IllegalParameter(Field::SessionIdOfNoSession).into());
     }
     cx.draft.cipher_suite = Some(suite.id);
     cx.draft.profile.clone_from(&terms.config.profile.name);
@@ -150,7 +150,7 @@ pub(in crate::handshake) fn server_hello(
 
 /// Continues when the server resumes a session: its Finished is next (RFC 5246 §7.3, figure 2).
 fn resume(cx: &mut Cx<'_>, handshake: Handshake) -> Result<Step, Error> {
-    let session = handshake.sessions.resumed.as_ref().ok_or(Internal::Bug(What::NoSession))?;
+    let session = handshake.sessions.resumed.as_ref().ok_or(Internal::Bug(Field::NoSession))?;
     let master = MasterSecret::resumed(handshake.suite, session.session.psk.clone());
     let peer = session.session.peer.clone();
     cx.draft.kind = HandshakeKind::Resumed;
@@ -191,7 +191,7 @@ impl ExpectMessage for ExpectCertificate {
                     certificate.entries.iter().map(|c| CertificateDer::from(c.to_vec())).collect();
                 // RFC 5246 §7.4.2: a server must send a certificate.
                 if chain.is_empty() {
-                    return Err(Malformed::Length(What::CertificateList).into());
+                    return Err(Malformed::Length(Field::CertificateList).into());
                 }
                 Shown::Chain(chain)
             }
@@ -377,7 +377,7 @@ impl ExpectMessage for ExpectServerHelloDone {
             Some(request) => send_certificate(cx, &mut handshake, &request)?,
             // docs/handshake-cache.md §3: a server that accepts a ticket must send a CertificateRequest.
             None if handshake.terms.cache.agreed().is_some_and(|agreed| agreed.uses_ticket()) => {
-                let why = What::CacheTicketWithoutRequest;
+                let why = Field::CacheTicketWithoutRequest;
                 return Err(PeerMisbehaved::IllegalParameter(why).into());
             }
             None => None,
@@ -434,15 +434,16 @@ fn send_certificate(
         by_messages: false,
     };
     let signatures = profile.provider.signatures;
-    let choice = match select::select(signatures, &profile.credentials, &profile.reserved, &wanted) {
-        Ok(choice) => Some(choice),
-        Err(why) if handshake.terms.config.credential_required && !profile.credentials.is_empty() => {
-            return Err(select::nothing_to_show(why).into());
-        }
-        // RFC 5246 §7.4.6: without a suitable credential the client sends an empty Certificate, and the
-        // server decides.
-        Err(_) => None,
-    };
+    let choice =
+        match select::select(signatures, &profile.credentials, &profile.certificates.reserved, &wanted) {
+            Ok(choice) => Some(choice),
+            Err(why) if handshake.terms.config.credential_required && !profile.credentials.is_empty() => {
+                return Err(select::nothing_to_show(why).into());
+            }
+            // RFC 5246 §7.4.6: without a suitable credential the client sends an empty Certificate, and the
+            // server decides.
+            Err(_) => None,
+        };
     let credential = choice.and_then(|c| profile.credentials.get(c.index));
     let cached = match handshake.terms.cache.agreed_mut() {
         Some(agreed) => agreed.proves_by(choice.map(|choice| choice.index)),

@@ -31,7 +31,7 @@ use crate::schedule::Transcript;
 use crate::schedule::tls13::{EarlySecret, HandshakeSecret, MasterSecret, TrafficSecret};
 use crate::settings::ProfileSettings;
 use crate::transport::Epoch;
-use crate::wire::{CertificateType, ExtensionType, HandshakeType, SignatureScheme, What};
+use crate::wire::{CertificateType, ExtensionType, Field, HandshakeType, SignatureScheme};
 
 /// The state that the whole handshake shares.
 struct Common {
@@ -134,7 +134,7 @@ impl ExpectMessage for ExpectEncryptedExtensions {
         let certificates = terms.config.parts.certificates;
         if !by_psk {
             // A client that has only pre-shared keys has already rejected a ServerHello that selects none.
-            let certificates = certificates.ok_or(Internal::Bug(What::NoTrust))?;
+            let certificates = certificates.ok_or(Internal::Bug(Field::NoTrust))?;
             return Ok((certificates.expect)(handshake, transcript));
         }
         // With early data the client has verified the server again before it sent the data.
@@ -199,7 +199,7 @@ impl ExpectMessage for ExpectCertificateOrRequest {
                 let request = CertificateRequest::read(message.body())?;
                 // RFC 8446 §4.3.2: the context is empty during the handshake.
                 if !request.context.is_empty() {
-                    return Err(PeerMisbehaved::IllegalParameter(What::CertificateRequestContext).into());
+                    return Err(PeerMisbehaved::IllegalParameter(Field::CertificateRequestContext).into());
                 }
                 let profile = &terms.config.profile;
                 let demands = Demands::of_server(&request.extensions, profile, terms.types.client)?;
@@ -214,7 +214,7 @@ impl ExpectMessage for ExpectCertificateOrRequest {
             | HandshakeType::DID
                 if terms.cache.agreed().is_some_and(|agreed| agreed.uses_ticket()) =>
             {
-                Err(PeerMisbehaved::IllegalParameter(What::CacheTicketWithoutRequest).into())
+                Err(PeerMisbehaved::IllegalParameter(Field::CacheTicketWithoutRequest).into())
             }
             HandshakeType::CERTIFICATE | HandshakeType::COMPRESSED_CERTIFICATE => {
                 expect_certificate(handshake, transcript, None).message(cx, message)
@@ -229,7 +229,7 @@ impl ExpectMessage for ExpectCertificateOrRequest {
             HandshakeType::VC | HandshakeType::DID if asked(terms, None).is_some() => {
                 expect_certificate(handshake, transcript, None).message(cx, message)
             }
-            _ => Err(message.unexpected(What::CertificateOrRequest)),
+            _ => Err(message.unexpected(Field::CertificateOrRequest)),
         }
     }
 }

@@ -9,7 +9,7 @@ use super::Premaster;
 use crate::crypto::{ActiveKeyExchange, KeyExchangeGroup, SharedSecret};
 use crate::error::{Error, PeerMisbehaved};
 use crate::settings::ProfileSettings;
-use crate::wire::{NamedGroup, What};
+use crate::wire::{Field, NamedGroup};
 
 /// The server's first curve that the client supports. A client without supported_groups is assumed to support
 /// P-256, since RFC 8422 §4 leaves the choice to the server.
@@ -27,7 +27,7 @@ pub(super) fn group(
     name: NamedGroup,
 ) -> Result<&'static dyn KeyExchangeGroup, Error> {
     let group = profile.group(name).filter(|g| g.name().is_curve());
-    group.ok_or(PeerMisbehaved::NotOffered(What::Group).into())
+    group.ok_or(PeerMisbehaved::NotOffered(Field::Group).into())
 }
 
 pub(super) fn respond(

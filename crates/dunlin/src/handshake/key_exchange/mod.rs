@@ -15,7 +15,7 @@ use crate::crypto::{
 use crate::error::{Error, Internal, PeerIncompatible};
 use crate::message::ServerParams;
 use crate::settings::ProfileSettings;
-use crate::wire::{NamedGroup, ProtocolVersion, What};
+use crate::wire::{Field, NamedGroup, ProtocolVersion};
 
 mod dhe;
 mod ecdhe;
@@ -93,7 +93,7 @@ impl ServerSide {
             (Waits::Ephemeral(active), Tls12KeyExchange::Dhe) => Some(dhe::complete(active, share)?),
             (Waits::Ephemeral(active), _) => Some(ecdhe::complete(active, share)?),
             (Waits::Decryption(own), _) => {
-                let own = own.decryption().ok_or(Internal::Bug(What::NoDecryption))?;
+                let own = own.decryption().ok_or(Internal::Bug(Field::NoDecryption))?;
                 Some(rsa::decrypt(own, share, version, &*profile.provider.random)?)
             }
             (Waits::Nothing, _) => None,
@@ -162,6 +162,6 @@ fn premaster(
             Some(agreed),
             _,
         ) => Ok(agreed),
-        _ => Err(Internal::Bug(What::NoPremaster).into()),
+        _ => Err(Internal::Bug(Field::NoPremaster).into()),
     }
 }

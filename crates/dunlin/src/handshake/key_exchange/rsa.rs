@@ -15,7 +15,7 @@ use zeroize::Zeroizing;
 use super::Premaster;
 use crate::crypto::{CryptoError, RsaDecryption, RsaEncryption, SecureRandom};
 use crate::error::{Error, PeerMisbehaved};
-use crate::wire::{ProtocolVersion, What};
+use crate::wire::{Field, ProtocolVersion};
 
 /// The length of the secret, in bytes: 2 for the version that the client offered and 46 random ones.
 const SECRET_LEN: usize = 48;
@@ -30,7 +30,7 @@ pub(super) fn encrypt(
     version: ProtocolVersion,
     random: &dyn SecureRandom,
 ) -> Result<(Vec<u8>, Premaster), Error> {
-    let unfit = PeerMisbehaved::IllegalParameter(What::KeyCannotEncrypt);
+    let unfit = PeerMisbehaved::IllegalParameter(Field::KeyCannotEncrypt);
     let key = rsa.public_key(spki).map_err(|_| unfit.clone())?;
     let padding_len = key.modulus_len().checked_sub(SECRET_LEN).filter(|len| *len >= PADDING_LEN);
     let mut block = padding(random, padding_len.ok_or(unfit)?)?;

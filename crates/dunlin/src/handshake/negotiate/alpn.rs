@@ -9,7 +9,7 @@ use crate::handshake::hints::ClientHelloInfo;
 use crate::handshake::negotiated::Negotiated;
 use crate::handshake::setup::ServerConfig;
 use crate::message::ClientHello;
-use crate::wire::{ExtensionType, What};
+use crate::wire::{ExtensionType, Field};
 use alloc::vec::Vec;
 
 /// A renegotiation keeps the application protocol, so it does not offer ALPN again.
@@ -23,7 +23,7 @@ pub(super) fn offer(_: &Cx<'_>, offer: &Offer, hello: &mut HelloDraft) {
 pub(super) fn accept(cx: &mut Cx<'_>, terms: &mut Terms, answers: &Answers<'_>) -> Result<(), Error> {
     if let Some(Selected(protocol)) = answers.extensions.get()? {
         if !terms.config.profile.alpn.contains(&protocol) {
-            return Err(PeerMisbehaved::NotOffered(What::ApplicationProtocol).into());
+            return Err(PeerMisbehaved::NotOffered(Field::ApplicationProtocol).into());
         }
         cx.draft.alpn = Some(protocol);
     }

@@ -6,7 +6,7 @@ use crate::extension::ExtensionsWriter;
 use crate::extension::association_port::{self, Answer, PortMode};
 use crate::handshake::Cx;
 use crate::settings::PortScheme;
-use crate::wire::{ExtensionType, What};
+use crate::wire::{ExtensionType, Field};
 
 /// The offer of a client with this scheme.
 fn offered(scheme: Option<PortScheme>) -> Option<association_port::Offer> {
@@ -30,7 +30,7 @@ pub(super) fn accept(cx: &mut Cx<'_>, terms: &mut Terms, answers: &Answers<'_>) 
     let uses_ids = cx.emitter.sends_connection_id() || cx.emitter.receives_connection_id();
     if !is_offered || uses_ids {
         let typ = ExtensionType::ASSOCIATION_PORT;
-        return Err(PeerMisbehaved::IllegalParameter(What::Extension(typ)).into());
+        return Err(PeerMisbehaved::IllegalParameter(Field::Extension(typ)).into());
     }
     if mode == PortMode::Tcs {
         cx.emitter.expect_port(port);
@@ -40,7 +40,7 @@ pub(super) fn accept(cx: &mut Cx<'_>, terms: &mut Terms, answers: &Answers<'_>) 
 
 /// A server takes a port for a client that wants one. Without a free one, it does not answer.
 pub(super) fn answer(cx: &mut Cx<'_>, chosen: &Choices<'_>, w: &mut ExtensionsWriter) -> Result<(), Error> {
-    let scheme = chosen.config.datagram.port_scheme.filter(|_| chosen.previous.is_none());
+    let scheme = if chosen.previous.is_none() { chosen.config.datagram.port_scheme } else { None };
     let Some(scheme) = scheme.filter(|_| cx.emitter.peer_address().is_some()) else {
         cx.emitter.use_port(None);
         return Ok(());

@@ -10,7 +10,7 @@ use crate::handshake::hints::ClientHelloInfo;
 use crate::handshake::setup::ServerConfig;
 use crate::message::ClientHello;
 use crate::settings::ClientAuth;
-use crate::wire::{CertificateType, ExtensionType, ProtocolVersion, What};
+use crate::wire::{CertificateType, ExtensionType, Field, ProtocolVersion};
 use alloc::vec::Vec;
 
 /// The certificate types of the server and of the client (RFC 7250 §4.2). Without an answer they are X.509.
@@ -47,13 +47,13 @@ pub(super) fn accept(_: &mut Cx<'_>, terms: &mut Terms, answers: &Answers<'_>) -
     let exists = |typ| profile.has_certificates(typ, !answers.version.is_1_2());
     if let Some(ServerType(typ)) = answers.extensions.get()? {
         if !profile.peer_types().contains(&typ) || !exists(typ) {
-            return Err(PeerMisbehaved::NotOffered(What::ServerCertificateType).into());
+            return Err(PeerMisbehaved::NotOffered(Field::ServerCertificateType).into());
         }
         terms.types.server = typ;
     }
     if let Some(ClientType(typ)) = answers.extensions.get()? {
         if !profile.own_types().contains(&typ) || !exists(typ) {
-            return Err(PeerMisbehaved::NotOffered(What::ClientCertificateType).into());
+            return Err(PeerMisbehaved::NotOffered(Field::ClientCertificateType).into());
         }
         terms.types.client = typ;
     }

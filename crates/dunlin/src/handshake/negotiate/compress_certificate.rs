@@ -16,7 +16,7 @@ pub(super) fn offer(_: &Cx<'_>, offer: &Offer, hello: &mut HelloDraft) {
 }
 
 fn put(profile: &ProfileSettings, w: &mut ExtensionsWriter) {
-    if !profile.decompressors.is_empty() {
+    if !profile.certificates.decompressors.is_empty() {
         w.put(&CompressCertificate(profile.decompression_algorithms()));
     }
 }

@@ -7,7 +7,7 @@ use crate::error::{Error, PeerMisbehaved};
 use crate::extension::connection_id::ConnectionId;
 use crate::extension::{Extensions, ExtensionsWriter};
 use crate::handshake::Cx;
-use crate::wire::{ExtensionType, What};
+use crate::wire::{ExtensionType, Field};
 
 pub(super) fn offer(_: &Cx<'_>, offer: &Offer, hello: &mut HelloDraft) {
     hello.extensions.put_some(offer.terms.connection_id.clone().map(ConnectionId).as_ref());
@@ -37,7 +37,8 @@ fn take(cx: &mut Cx<'_>, terms: &mut Terms, extensions: &Extensions<'_>) -> Resu
 
 /// A server answers if it wants connection IDs itself, or wants to send the client's.
 pub(super) fn answer(cx: &mut Cx<'_>, chosen: &Choices<'_>, w: &mut ExtensionsWriter) -> Result<(), Error> {
-    let issuer = chosen.config.connection_ids.clone().filter(|_| cx.emitter.peer_address().is_some());
+    let issuer =
+        if cx.emitter.peer_address().is_some() { chosen.config.connection_ids.clone() } else { None };
     let (Some(issuer), Some(peers)) = (issuer, chosen.hello.extensions().get::<ConnectionId>()?) else {
         return Ok(());
     };
@@ -58,7 +59,7 @@ fn use_ids(
 ) -> Result<(), Error> {
     if peers.len() > cx.emitter.longest_peer_id() {
         let typ = ExtensionType::CONNECTION_ID;
-        return Err(PeerMisbehaved::IllegalParameter(What::Extension(typ)).into());
+        return Err(PeerMisbehaved::IllegalParameter(Field::Extension(typ)).into());
     }
     cx.emitter.use_connection_ids(issuer, own, peers);
     Ok(())

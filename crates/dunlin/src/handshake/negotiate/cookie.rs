@@ -10,7 +10,7 @@ use crate::handshake::retry::Retry;
 use crate::handshake::setup::ServerConfig;
 use crate::message::ClientHello;
 use crate::protocol::Protocol;
-use crate::wire::{ExtensionType, What};
+use crate::wire::{ExtensionType, Field};
 use alloc::vec::Vec;
 
 pub(super) fn offer(_: &Cx<'_>, offer: &Offer, hello: &mut HelloDraft) {
@@ -45,7 +45,7 @@ pub(crate) fn check(
     hello: &ClientHello,
     sent: Option<(Retry, Option<Vec<u8>>)>,
 ) -> Result<Option<Retry>, Error> {
-    let unexpected = || PeerMisbehaved::IllegalParameter(What::Extension(ExtensionType::COOKIE)).into();
+    let unexpected = || PeerMisbehaved::IllegalParameter(Field::Extension(ExtensionType::COOKIE)).into();
     match (sent, of(hello)?) {
         (None, None) => Ok(None),
         // The cookie is from an earlier connection. The server keeps no state of it: the cookie contains the

@@ -12,7 +12,7 @@ use crate::handshake::setup::ClientConfig;
 use crate::message::ClientHello;
 use crate::resume::EarlyTerms;
 use crate::schedule::{HelloTranscript, Transcript};
-use crate::wire::{CipherSuite, ExtensionType, What};
+use crate::wire::{CipherSuite, ExtensionType, Field};
 use core::fmt;
 
 /// The steps of a client that offers early data. Only a configuration with early data points to them, so
@@ -114,7 +114,7 @@ pub(super) fn accept(cx: &mut Cx<'_>, terms: &mut Terms, answers: &Answers<'_>) 
     match &terms.early {
         Some(early) => (early.steps.accept)(cx, early, answers.suite),
         // RFC 8446 §4.2.10: accepting early data without its session is illegal_parameter.
-        None if is_in(answers.extensions) => Err(PeerMisbehaved::EarlyDataMismatch(What::Psk).into()),
+        None if is_in(answers.extensions) => Err(PeerMisbehaved::EarlyDataMismatch(Field::Psk).into()),
         None => Ok(()),
     }
 }

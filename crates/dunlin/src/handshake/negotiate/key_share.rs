@@ -14,7 +14,7 @@ use crate::handshake::setup::{ClientConfig, ServerConfig};
 use crate::message::ClientHello;
 use crate::protocol::Protocol;
 use crate::sync::Arc;
-use crate::wire::{ExtensionType, NamedGroup, PskKeyExchangeMode, What};
+use crate::wire::{ExtensionType, Field, NamedGroup, PskKeyExchangeMode};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
@@ -126,8 +126,8 @@ pub(super) fn accept_retry(
         let config = &offer.terms.config;
         // RFC 8446 §4.2.8: the client must have offered the group for TLS 1.3, and must not have sent a share
         // of it.
-        let known = config.profile.group(group).filter(|_| is_used(config));
-        let known = known.ok_or(PeerMisbehaved::NotOffered(What::Group))?;
+        let known = if is_used(config) { config.profile.group(group) } else { None };
+        let known = known.ok_or(PeerMisbehaved::NotOffered(Field::Group))?;
         if offer.shares.iter().any(|s| s.offers(group)) {
             return Err(PeerMisbehaved::PointlessRetry.into());
         }
@@ -152,10 +152,10 @@ pub(super) fn select(
     selection.shared = match extensions.get::<Selected>()? {
         Some(Selected(entry)) => {
             if has_psk && !profile.allows_mode(PskKeyExchangeMode::PSK_DHE_KE) {
-                return Err(PeerMisbehaved::NotOffered(What::PskMode).into());
+                return Err(PeerMisbehaved::NotOffered(Field::PskMode).into());
             }
             let at = offer.shares.iter().position(|s| s.offers(entry.group));
-            let share = offer.shares.swap_remove(at.ok_or(PeerMisbehaved::NotOffered(What::Group))?);
+            let share = offer.shares.swap_remove(at.ok_or(PeerMisbehaved::NotOffered(Field::Group))?);
             cx.draft.group = Some(entry.group);
             Some(share.complete(&entry)?)
         }
@@ -163,7 +163,7 @@ pub(super) fn select(
         None if has_psk && profile.allows_mode(PskKeyExchangeMode::PSK_KE) => None,
         // RFC 8446 §4.2.11: a PSK without the key share that its mode requires is illegal_parameter.
         None if has_psk => {
-            return Err(PeerMisbehaved::IllegalParameter(What::PskWithoutKeyShare).into());
+            return Err(PeerMisbehaved::IllegalParameter(Field::PskWithoutKeyShare).into());
         }
         None => return Err(PeerMisbehaved::MissingExtension(ExtensionType::KEY_SHARE).into()),
     };
@@ -232,7 +232,7 @@ pub(crate) fn choose(
         }
         (Some(Retry { group: None, .. }), Some(share)) => Ok(ShareChoice::Use(share)),
         // If the server requested only a cookie, the client had to keep its share.
-        (Some(_), _) => Err(PeerMisbehaved::IllegalParameter(What::KeyShareAfterRetry).into()),
+        (Some(_), _) => Err(PeerMisbehaved::IllegalParameter(Field::KeyShareAfterRetry).into()),
         (None, Some(share)) => Ok(ShareChoice::Use(share)),
         (None, None) => Ok(ShareChoice::Request(first)),
     }

@@ -176,7 +176,9 @@ static OFFERS: &[OfferStep] = &[
     key_share::offer,
     |cx, offer, hello| {
         let config = &offer.terms.config;
-        if let Some(certificates) = config.parts.certificates.filter(|_| !config.profile.trust.is_empty()) {
+        if !config.profile.trust.is_empty()
+            && let Some(certificates) = config.parts.certificates
+        {
             each(certificates.steps.offers, cx, offer, hello);
         }
     },
@@ -573,7 +575,9 @@ static REQUEST: &[RequestStep] = &[
 
 /// Writes a CertificateRequest or SSIRequest.
 pub(crate) fn request(config: &ServerConfig, request: &Request) -> Result<Vec<u8>, Error> {
-    if let Some(ssi) = config.parts.ssi.filter(|_| request.by_messages) {
+    if request.by_messages
+        && let Some(ssi) = config.parts.ssi
+    {
         return (ssi.write_request)(&config.profile, request);
     }
     let mut w = ExtensionsWriter::default();
@@ -689,8 +693,9 @@ impl Demands {
         allows: &dyn Fn(SignatureScheme) -> bool,
     ) -> Result<select::Choice, PeerIncompatible> {
         let signatures = profile.provider.signatures;
-        let select =
-            |wanted: &Wanted<'_>| select::select(signatures, &profile.credentials, &profile.reserved, wanted);
+        let select = |wanted: &Wanted<'_>| {
+            select::select(signatures, &profile.credentials, &profile.certificates.reserved, wanted)
+        };
         let certificate = self.wanted(allows);
         let Some(ssi) = &self.ssi else { return select(&certificate) };
         let identity = Wanted {

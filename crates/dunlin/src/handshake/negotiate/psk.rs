@@ -20,7 +20,7 @@ use crate::schedule::Transcript;
 use crate::schedule::binder::PskKind;
 use crate::schedule::tls13::EarlySecret;
 use crate::sync::Arc;
-use crate::wire::{ExtensionType, PskKeyExchangeMode, What};
+use crate::wire::{ExtensionType, Field, PskKeyExchangeMode};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use subtle::ConstantTimeEq;
@@ -180,7 +180,7 @@ pub(super) fn offer_modes(_: &Cx<'_>, offer: &Offer, hello: &mut HelloDraft) {
     let stood = terms.offered.contains(&ExtensionType::PSK_KEY_EXCHANGE_MODES);
     let uses_psks = !offer.psks.is_empty() || terms.config.sessions.is_some();
     if offer.offers_tls13() && uses_psks || stood {
-        hello.extensions.put(&PskKeyExchangeModes(terms.config.profile.psk_modes.clone()));
+        hello.extensions.put(&PskKeyExchangeModes(terms.config.profile.psk.modes.clone()));
     }
 }
 
@@ -247,10 +247,10 @@ pub(super) fn select(
 ) -> Result<(), Error> {
     if let Some(Selected(index)) = extensions.get()? {
         let index = usize::from(index);
-        let psk = offer.psks.get(index).ok_or(PeerMisbehaved::NotOffered(What::Psk))?;
+        let psk = offer.psks.get(index).ok_or(PeerMisbehaved::NotOffered(Field::Psk))?;
         // RFC 8446 §4.2.11: the cipher suite must use the PSK's hash.
         if psk.hash(&offer.terms.config) != Some(selection.suite.hash.algorithm()) {
-            return Err(PeerMisbehaved::IllegalParameter(What::OtherHash).into());
+            return Err(PeerMisbehaved::IllegalParameter(Field::OtherHash).into());
         }
         selection.psk = Some(index);
         selection.by_psk = true;
@@ -424,17 +424,17 @@ pub(crate) fn verify_binder(
     hello: &ClientHello,
 ) -> Result<(), Error> {
     let offer = hello.extensions().require::<pre_shared_key::Offer>()?;
-    let received = offer.binders.get(index).ok_or(Internal::Bug(What::Binder))?;
+    let received = offer.binders.get(index).ok_or(Internal::Bug(Field::Binder))?;
     let bytes = hello.message().bytes();
     let end = bytes.len().saturating_sub(offer.binders_len());
-    let truncated = bytes.get(..end).ok_or(Internal::Bug(What::Binders))?;
+    let truncated = bytes.get(..end).ok_or(Internal::Bug(Field::Binders))?;
     let expected = early.binder(kind, transcript.with(truncated).as_ref());
     if bool::from(expected.as_ref().ct_eq(received)) { Ok(()) } else { Err(PeerMisbehaved::BadBinder.into()) }
 }
 
 pub(super) fn answer(_: &mut Cx<'_>, chosen: &Choices<'_>, w: &mut ExtensionsWriter) -> Result<(), Error> {
     if let Some(psk) = chosen.psk {
-        let index = u16::try_from(psk.index).map_err(|_| Internal::Bug(What::PskIndex))?;
+        let index = u16::try_from(psk.index).map_err(|_| Internal::Bug(Field::PskIndex))?;
         w.put(&Selected(index));
     }
     Ok(())

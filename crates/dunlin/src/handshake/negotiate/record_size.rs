@@ -7,12 +7,12 @@ use crate::extension::ExtensionsWriter;
 use crate::extension::max_fragment_length::MaxFragmentLength;
 use crate::extension::record_size_limit::RecordSizeLimit;
 use crate::handshake::Cx;
-use crate::wire::{ExtensionType, MAX_PLAINTEXT, What};
+use crate::wire::{ExtensionType, Field, MAX_PLAINTEXT};
 
 pub(super) fn offer(_: &Cx<'_>, offer: &Offer, hello: &mut HelloDraft) {
     let profile = &offer.terms.config.profile;
-    hello.extensions.put_some(profile.record_size_limit.map(RecordSizeLimit).as_ref());
-    hello.extensions.put_some(profile.max_fragment_length.map(MaxFragmentLength).as_ref());
+    hello.extensions.put_some(profile.records.record_size_limit.map(RecordSizeLimit).as_ref());
+    hello.extensions.put_some(profile.records.max_fragment_length.map(MaxFragmentLength).as_ref());
 }
 
 pub(super) fn accept(cx: &mut Cx<'_>, terms: &mut Terms, answers: &Answers<'_>) -> Result<(), Error> {
@@ -25,17 +25,17 @@ pub(super) fn accept(cx: &mut Cx<'_>, terms: &mut Terms, answers: &Answers<'_>) 
         (None, None) => (MAX_PLAINTEXT, MAX_PLAINTEXT),
         (Some(limit), None) => (limit.content(version), profile.received_content_limit(version)),
         // RFC 6066 §4: a length other than the requested one is illegal_parameter.
-        (None, Some(length)) if profile.max_fragment_length == Some(length.0) => {
+        (None, Some(length)) if profile.records.max_fragment_length == Some(length.0) => {
             (usize::from(length.0), usize::from(length.0))
         }
         (None, Some(_)) => {
             return Err(
-                PeerMisbehaved::NotOffered(What::Extension(ExtensionType::MAX_FRAGMENT_LENGTH)).into()
+                PeerMisbehaved::NotOffered(Field::Extension(ExtensionType::MAX_FRAGMENT_LENGTH)).into()
             );
         }
         // RFC 8449 §5: the server must not answer both extensions.
         (Some(_), Some(_)) => {
-            return Err(PeerMisbehaved::IllegalParameter(What::RecordSizeLimitToo).into());
+            return Err(PeerMisbehaved::IllegalParameter(Field::RecordSizeLimitToo).into());
         }
     };
     cx.emitter.limit_sent_records(sent);
@@ -52,7 +52,7 @@ pub(super) fn answer(cx: &mut Cx<'_>, chosen: &Choices<'_>, w: &mut ExtensionsWr
         (None, None) => (MAX_PLAINTEXT, MAX_PLAINTEXT),
         // RFC 8449 §4: the server sends its limit only in answer. §5: then it ignores max_fragment_length.
         (Some(limit), _) => {
-            let ours = profile.record_size_limit.map(|ours| RecordSizeLimit::of(ours, version));
+            let ours = profile.records.record_size_limit.map(|ours| RecordSizeLimit::of(ours, version));
             w.put_some(ours.as_ref());
             (limit.content(version), profile.received_content_limit(version))
         }

@@ -8,7 +8,7 @@ use crate::handshake::Cx;
 use crate::handshake::hints::ClientHelloInfo;
 use crate::handshake::negotiated::Negotiated;
 use crate::message::ClientHello;
-use crate::wire::{ExtensionType, What};
+use crate::wire::{ExtensionType, Field};
 use alloc::string::String;
 
 pub(super) fn offer(_: &Cx<'_>, offer: &Offer, hello: &mut HelloDraft) {
@@ -49,6 +49,6 @@ pub(super) fn keep(_: &Cx<'_>, previous: &Negotiated, hello: &ClientHello) -> Re
     if of(hello)? == previous.server_name {
         Ok(())
     } else {
-        Err(PeerMisbehaved::IllegalParameter(What::OtherServerName).into())
+        Err(PeerMisbehaved::IllegalParameter(Field::OtherServerName).into())
     }
 }

@@ -18,7 +18,7 @@ use crate::handshake::verify::ExpectCertificate;
 use crate::handshake::{Cx, Step};
 use crate::message::{ClientHello, SsiRequest};
 use crate::settings::{ProfileSettings, SsiMessages};
-use crate::wire::{CertificateType, DidMethod, ExtensionType, What};
+use crate::wire::{CertificateType, DidMethod, ExtensionType, Field};
 
 /// The steps of a side that uses these messages. Only such configurations point to them, so other programs do
 /// not link them.
@@ -80,7 +80,9 @@ fn resolved(profile: &ProfileSettings, typ: CertificateType) -> Vec<DidMethod> {
 }
 
 fn offer(_: &Cx<'_>, offer: &Offer, hello: &mut HelloDraft) {
-    if let Some(asks) = offer.terms.asks.ssi.as_ref().filter(|_| offer.offers_tls13()) {
+    if offer.offers_tls13()
+        && let Some(asks) = offer.terms.asks.ssi.as_ref()
+    {
         put(offer.terms.config.profile.ssi, asks.clone(), &mut hello.extensions);
     }
 }
@@ -92,6 +94,7 @@ fn put(ssi: SsiMessages, asks: SsiParameters, w: &mut ExtensionsWriter) {
 fn get(ssi: SsiMessages, extensions: &Extensions<'_>) -> Result<Option<SsiParameters>, Error> {
     match ssi {
         SsiMessages::Off => Ok(None),
+        #[cfg(feature = "links")]
         SsiMessages::Links => Ok(extensions.get::<LinksParameters>()?.map(|links| links.0)),
         SsiMessages::Beside | SsiMessages::Alone => extensions.get(),
     }
@@ -206,10 +209,10 @@ fn read_request(body: &[u8], profile: &ProfileSettings, ours: &SsiParameters) ->
     let is_other =
         profile.ssi.is_links() && ours.asks_for != CertificateType::X509 && ours.asks_for != theirs.asks_for;
     if theirs.asks_for == CertificateType::X509 || is_other {
-        return Err(PeerMisbehaved::IllegalParameter(What::Extension(typ)).into());
+        return Err(PeerMisbehaved::IllegalParameter(Field::Extension(typ)).into());
     }
     if theirs.did_methods.is_empty() {
-        return Err(Malformed::Length(What::Extension(typ)).into());
+        return Err(Malformed::Length(Field::Extension(typ)).into());
     }
     demands.asks_for(theirs, profile.ssi);
     let falls_back = !profile.ssi.is_links() && profile.own_types().contains(&CertificateType::X509);

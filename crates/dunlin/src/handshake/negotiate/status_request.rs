@@ -10,7 +10,7 @@ use crate::wire::{CertificateType, ExtensionType};
 
 pub(super) fn offer(_: &Cx<'_>, offer: &Offer, hello: &mut HelloDraft) {
     let profile = &offer.terms.config.profile;
-    if profile.request_ocsp && profile.trust.of(CertificateType::X509).is_ok() {
+    if profile.certificates.request_ocsp && profile.trust.of(CertificateType::X509).is_ok() {
         hello.extensions.put(&StatusRequest);
     }
 }

@@ -10,7 +10,7 @@ use crate::handshake::negotiated::Negotiated;
 use crate::handshake::retry::Retry;
 use crate::message::{ClientHello, ServerHello};
 use crate::protocol::Protocol;
-use crate::wire::What;
+use crate::wire::Field;
 
 pub(super) fn offer(cx: &Cx<'_>, offer: &Offer, hello: &mut HelloDraft) {
     if offer.offers_tls13() {
@@ -29,7 +29,7 @@ pub(crate) fn accept(cx: &mut Cx<'_>, offer: &Offer, hello: &ServerHello<'_>) ->
         }
         // RFC 8446 §4.2.1: a version that the client did not offer here, or one before 1.3, is
         // illegal_parameter.
-        Some(_) => Err(PeerMisbehaved::NotOffered(What::Version).into()),
+        Some(_) => Err(PeerMisbehaved::NotOffered(Field::Version).into()),
         None => {
             let version = hello.legacy_version;
             Err(if is_downgrade(&hello.random) && version != cx.protocol().version() {

@@ -9,7 +9,7 @@ use crate::extension::{Extensions, ExtensionsWriter};
 use crate::handshake::Cx;
 use crate::handshake::setup::ServerConfig;
 use crate::message::ClientHello;
-use crate::wire::{ExtensionType, PskKeyExchangeMode, SignatureScheme, What};
+use crate::wire::{ExtensionType, Field, PskKeyExchangeMode, SignatureScheme};
 
 /// The second ClientHello omits the extension if no PSK has the hash of the suite. RFC 8773 §4: a resumption
 /// PSK "MUST NOT" stand beside it.
@@ -41,7 +41,8 @@ pub(super) fn select(
     }
     let config = &offer.terms.config;
     let selected = selection.psk.and_then(|index| offer.psks.get(index));
-    if config.profile.extern_psk_required && selected.is_none_or(|psk| psk.beside(config, true).is_none()) {
+    if config.profile.psk.extern_psk_required && selected.is_none_or(|psk| psk.beside(config, true).is_none())
+    {
         Err(PeerMisbehaved::MissingExtension(ExtensionType::TLS_CERT_WITH_EXTERN_PSK).into())
     } else {
         Ok(())
@@ -52,7 +53,9 @@ pub(super) fn select(
 /// the server knows. A server without this setting ignores the extension.
 pub(crate) fn accepts(config: &ServerConfig, hello: &ClientHello) -> Result<bool, Error> {
     let extensions = hello.extensions();
-    if !config.profile.tls_cert_with_extern_psk || !extensions.has(ExtensionType::TLS_CERT_WITH_EXTERN_PSK) {
+    if !config.profile.psk.tls_cert_with_extern_psk
+        || !extensions.has(ExtensionType::TLS_CERT_WITH_EXTERN_PSK)
+    {
         return Ok(false);
     }
     // RFC 8773 §4: these extensions accompany it. RFC 8446 §4.2.3: certificates require signature_algorithms.
@@ -68,12 +71,12 @@ pub(crate) fn accepts(config: &ServerConfig, hello: &ClientHello) -> Result<bool
     }
     // RFC 8773 §4: it "MUST NOT be sent alongside the early_data extension".
     if extensions.has(ExtensionType::EARLY_DATA) {
-        let early_data = What::Extension(ExtensionType::EARLY_DATA);
+        let early_data = Field::Extension(ExtensionType::EARLY_DATA);
         return Err(PeerMisbehaved::IllegalParameter(early_data).into());
     }
     // RFC 8773 §5.1: the client "MUST include psk_dhe_ke mode".
     if !psk::modes(hello)?.contains(&PskKeyExchangeMode::PSK_DHE_KE) {
-        return Err(PeerMisbehaved::IllegalParameter(What::PskMode).into());
+        return Err(PeerMisbehaved::IllegalParameter(Field::PskMode).into());
     }
     // Without a suitable certificate or group, the server ignores the extension, and may use a PSK alone.
     let has_certificate =

@@ -104,7 +104,7 @@ impl Caching for ServerHandshakeCache {
         agreed.request = request.filter(|r| has(cached_info::CERT_REQ, offer.certificate_request, r));
         let usable = |peer: &CachedPeer| {
             Some(peer.certificate_type) == sends.client_type
-                && peer.is_usable(cx.now, &config.settings, self.max_age)
+                && peer.is_usable(cx.now, &config.digests.trust, self.max_age)
                 && config.profile.trust.still_believe(Some(&peer.identity), cx.now) == Belief::Holds
         };
         let find = |ticket: &Ticket| self.store.find(ticket).filter(usable);
@@ -177,7 +177,7 @@ impl Agreed for InUse {
                 config.profile.provider.sha256,
                 client,
                 proven,
-                config.settings,
+                config.digests.trust,
                 cx.now,
             )?,
             _ => None,

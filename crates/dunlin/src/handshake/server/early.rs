@@ -18,7 +18,7 @@ use crate::schedule::Transcript;
 use crate::schedule::tls13::EarlySecret;
 use crate::time::Now;
 use crate::transport::Epoch;
-use crate::wire::{HandshakeType, What};
+use crate::wire::{Field, HandshakeType};
 
 /// The window in which a first flight counts as fresh, in milliseconds.
 const WINDOW_MS: u64 = EARLY_DATA_WINDOW.as_millis() as u64;
@@ -56,7 +56,7 @@ pub(super) fn judge(cx: &Cx<'_>, choice: &Choice, skew: Option<i64>) -> Result<(
     }
     // Profiles of equal trust share sessions, but not early data, which has no forward secrecy and no other
     // proof.
-    if terms.profile != Some(choice.config.profile_settings.short()) {
+    if terms.profile != Some(choice.config.digests.profile.short()) {
         return Err(NoEarlyData::Profile);
     }
     // RFC 8446 §8.3: the first flight must be fresh.
@@ -74,7 +74,7 @@ fn usable(config: &ServerConfig, protocol: Protocol) -> Option<&EarlyDataServer>
         TicketKind::Stateless(keys) => keys.single_use().is_some(),
         TicketKind::Stateful(_) | TicketKind::Ask => true,
     };
-    config.early_data.as_ref().filter(|_| protocol.has_early_data() && possible)
+    if protocol.has_early_data() && possible { config.early_data.as_ref() } else { None }
 }
 
 /// Opens a ticket of keys with a register, whatever trust it is bound to.
@@ -88,7 +88,7 @@ pub(super) fn open_any(keys: &dyn SealTickets, now: Now, ticket: &[u8]) -> Optio
 pub(super) fn terms(cx: &Cx<'_>, config: &ServerConfig) -> Option<EarlyTerms> {
     let alpn = &cx.agreed().alpn;
     let server = usable(config, cx.protocol()).filter(|server| server.protocols.allow(alpn.as_ref()))?;
-    let profile = Some(config.profile_settings.short());
+    let profile = Some(config.digests.profile.short());
     Some(EarlyTerms { max_size: server.max_size, alpn: alpn.clone(), profile })
 }
 
@@ -101,7 +101,7 @@ pub(super) fn ticket_age_skew(
     hello: &ClientHello,
 ) -> Result<i64, Error> {
     let offer = hello.extensions().require::<pre_shared_key::Offer>()?;
-    let identity = offer.identities.get(index).ok_or(Internal::Bug(What::PskIndex))?;
+    let identity = offer.identities.get(index).ok_or(Internal::Bug(Field::PskIndex))?;
     Ok(skew(cx, identity, session))
 }
 
@@ -142,7 +142,7 @@ pub(super) fn open(
     psk: Option<&FoundPsk>,
 ) -> Result<(), Error> {
     let (Some(secret), Some(FoundPsk { secret: PskSecret::Session(session), .. })) = (secret, psk) else {
-        return Err(Internal::Bug(What::NoEarlySession).into());
+        return Err(Internal::Bug(Field::NoEarlySession).into());
     };
     let hash = transcript.current();
     let traffic = secret.client_traffic(hash.as_ref());
@@ -181,7 +181,7 @@ impl ExpectMessage for ExpectEndOfEarlyData {
         let Self { mut transcript, then } = *self;
         // RFC 8446 §4.5: EndOfEarlyData is empty, and the last message under the early keys.
         if !message.expect(HandshakeType::END_OF_EARLY_DATA)?.is_empty() {
-            return Err(Malformed::TrailingBytes(What::Message(HandshakeType::END_OF_EARLY_DATA)).into());
+            return Err(Malformed::TrailingBytes(Field::Message(HandshakeType::END_OF_EARLY_DATA)).into());
         }
         transcript.add(message.bytes());
         then(cx, transcript)

@@ -19,7 +19,7 @@ use crate::resume::{Session, SingleUse, TicketKind};
 use crate::schedule::Transcript;
 use crate::schedule::binder::PskKind;
 use crate::schedule::tls13::EarlySecret;
-use crate::wire::What;
+use crate::wire::Field;
 
 /// The continuation after the mark.
 pub(super) type Then = fn(&mut Cx<'_>, Arrival) -> Result<Step, Error>;
@@ -143,7 +143,7 @@ impl Marking {
         }
         let sha256 = self.arrival.config.profile.provider.sha256;
         let hash = sha256.hash(&[b"dunlin early data", &self.first.identity]);
-        let id = *hash.as_ref().first_chunk::<32>().ok_or(Internal::Bug(What::Sha256))?;
+        let id = *hash.as_ref().first_chunk::<32>().ok_or(Internal::Bug(Field::Sha256))?;
         let until_ms = early::fresh_until(cx, &self.first, &session);
         if let TicketKind::Stateless(keys) = &kind
             && let Some(SingleUse::Register(register)) = keys.single_use()

@@ -17,7 +17,7 @@ use crate::handshake::tls12::{Completed, Traffic};
 use crate::handshake::{Cx, ExpectMessage, Step};
 use crate::message::{ClientHello, Message, hello_request};
 use crate::settings::{ClientAuth, ProfileSettings};
-use crate::wire::{HandshakeType, What};
+use crate::wire::{Field, HandshakeType};
 
 /// The name of HTTP/2 in ALPN.
 const HTTP2: &[u8] = b"h2";
@@ -75,7 +75,7 @@ impl First<'_> {
     /// cannot.
     fn second(&self, cx: &Cx<'_>, needed: &Arc<ServerConfig>) -> Option<ServerConfig> {
         let ranks = self.config.ranks?;
-        let is_other = needed.profile_settings != self.config.profile_settings;
+        let is_other = needed.digests.profile != self.config.digests.profile;
         // RFC 7627 §1: without the extended master secret, a renegotiation may have another peer than the
         // first handshake.
         let is_possible = self.secure && self.extended && cx.protocol().can_renegotiate();
@@ -86,7 +86,9 @@ impl First<'_> {
             return None;
         }
         let mut profile = ProfileSettings::clone(&needed.profile);
-        if let Some(own) = self.own.filter(|_| !needed.changes_certificate) {
+        if !needed.changes_certificate
+            && let Some(own) = self.own
+        {
             self.keep_credential(&mut profile, own)?;
         }
         let by = self.client.certificate_type();
@@ -114,10 +116,11 @@ impl First<'_> {
     fn keep_credential(&self, profile: &mut ProfileSettings, own: usize) -> Option<()> {
         let shown = &self.config.profile;
         profile.credentials = alloc::vec![shown.credentials.get(own)?.clone()];
-        profile.reserved.clear();
-        profile.compressed.clear();
-        let stapled = shown.stapled.iter().find(|(index, _)| *index == own);
-        profile.stapled = stapled.map(|(_, response)| (0, response.clone())).into_iter().collect();
+        profile.certificates.reserved.clear();
+        profile.certificates.compressed.clear();
+        let stapled = shown.certificates.stapled.iter().find(|(index, _)| *index == own);
+        profile.certificates.stapled =
+            stapled.map(|(_, response)| (0, response.clone())).into_iter().collect();
         Some(())
     }
 }
@@ -143,7 +146,7 @@ impl ExpectMessage for Requested {
         cx.draft.profile.clone_from(&target.config.profile.name);
         cx.effects.key_log.clone_from(&target.config.profile.key_log);
         let hello = ClientHello::read(message, cx.protocol())?;
-        let tls12 = target.config.parts.tls12.ok_or(Internal::Bug(What::NoTls12))?;
+        let tls12 = target.config.parts.tls12.ok_or(Internal::Bug(Field::NoTls12))?;
         (tls12.server)(cx, target.config, hello, Some(traffic.last))
     }
 }

@@ -27,7 +27,7 @@ use crate::schedule::Transcript;
 use crate::schedule::binder::PskKind;
 use crate::settings::PskSource;
 use crate::time::Now;
-use crate::wire::{ExtensionType, HandshakeType, PskKeyExchangeMode, What};
+use crate::wire::{ExtensionType, Field, HandshakeType, PskKeyExchangeMode};
 
 /// The most identities of one ClientHello that the server looks up. A client needs one or two tickets and a
 /// key, and each look-up is work for a client that is not authenticated.
@@ -113,7 +113,7 @@ fn check(hello: &ClientHello) -> Result<(), Error> {
     // other values than 0x0303, but BoringSSL still accepts them, and so does this server. RFC 8446 §4.1.2:
     // the only compression method is null.
     if hello.compression_methods() != [0] {
-        return Err(PeerMisbehaved::IllegalParameter(What::LegacyCompressionMethods).into());
+        return Err(PeerMisbehaved::IllegalParameter(Field::LegacyCompressionMethods).into());
     }
     negotiate::check(hello)
 }
@@ -137,14 +137,14 @@ impl AwaitAnswer for AwaitProfile {
 fn with_config(cx: &mut Cx<'_>, arrival: Arrival) -> Result<Step, Error> {
     let Arrival { config, hello, sent, spent } = arrival;
     cx.effects.key_log.clone_from(&config.profile.key_log);
-    cx.progress.key_update_after = config.profile.key_update_after;
+    cx.progress.key_update_after = config.profile.records.key_update_after;
     cx.progress.handshake_only = config.handshake_only;
     cx.draft.profile.clone_from(&config.profile.name);
-    cx.emitter.note_settings(&config.settings);
-    if let Some(content) = config.profile.max_sent_record {
+    cx.emitter.note_settings(&config.digests.trust);
+    if let Some(content) = config.profile.records.max_sent_record {
         cx.emitter.cap_sent_records(content.into());
     }
-    let tls12 = config.parts.tls12.filter(|_| sent.is_none());
+    let tls12 = if sent.is_none() { config.parts.tls12 } else { None };
     if !(config.profile.has_tls13() && offers_tls13(&hello, cx.protocol())?) {
         let Some(tls12) = tls12.filter(|_| offers_tls12(&hello, cx.protocol()).unwrap_or(false)) else {
             return Err(no_common_version(&hello, cx.protocol()));
@@ -153,7 +153,7 @@ fn with_config(cx: &mut Cx<'_>, arrival: Arrival) -> Result<Step, Error> {
     }
     // RFC 9147 §5.3: legacy_cookie is empty in DTLS 1.3.
     if !hello.legacy_cookie().is_empty() {
-        return Err(PeerMisbehaved::IllegalParameter(What::LegacyCookie).into());
+        return Err(PeerMisbehaved::IllegalParameter(Field::LegacyCookie).into());
     }
     let retry = cookie::check(cx, &config, &hello, sent.map(|sent| (sent.retry, sent.cookie)))?;
     if retry.is_some() && hello.extensions().has(ExtensionType::COOKIE) {
@@ -164,7 +164,7 @@ fn with_config(cx: &mut Cx<'_>, arrival: Arrival) -> Result<Step, Error> {
         cx.draft.retried = true;
         // RFC 8446 §4.1.2: the second ClientHello offers no early data.
         if early_data::is_offered(&hello) {
-            return Err(PeerMisbehaved::IllegalParameter(What::EarlyDataAfterRetry).into());
+            return Err(PeerMisbehaved::IllegalParameter(Field::EarlyDataAfterRetry).into());
         }
     }
     let mode = psk::mode(&config, &hello)?;
@@ -229,8 +229,8 @@ fn find_psk(cx: &mut Cx<'_>, mut search: Search) -> Result<Step, Error> {
             Ok(Answer::Session(Some(Box::new(session.clone()))))
         }
         (PskKind::Resumption, TicketKind::Stateless(seal), _) => {
-            let ticket = seal.open(cx.now, config.settings.as_bytes(), &candidate.identity);
-            let session = ticket.and_then(|ticket| Session::from_ticket(&ticket, config.settings).ok());
+            let ticket = seal.open(cx.now, config.digests.trust.as_bytes(), &candidate.identity);
+            let session = ticket.and_then(|ticket| Session::from_ticket(&ticket, config.digests.trust).ok());
             Ok(Answer::Session(session.map(Box::new)))
         }
         (PskKind::Resumption, TicketKind::Stateful(store), _) => {
@@ -355,7 +355,7 @@ impl Search {
         let same = |retry: &Retry| suite.is_some_and(|s| s.id == retry.cipher_suite);
         let is_beside = self.with_certificate || secret.is_beside();
         bound
-            && (is_beside || !config.profile.extern_psk_required)
+            && (is_beside || !config.profile.psk.extern_psk_required)
             && hash.is_some()
             && suite.is_some()
             && self.retry.as_ref().is_none_or(same)
@@ -368,7 +368,7 @@ pub(super) fn is_good(cx: &Cx<'_>, config: &ServerConfig, session: &Session, hel
     let name = server_name::of(hello).ok().flatten();
     session.is_fresh(cx.now)
         && session.transport == cx.protocol().transport()
-        && session.settings == config.settings
+        && session.settings == config.digests.trust
         && session.serves(config.profile.rank)
         && session.server_name == name
         && config.profile.trust.still_believe(session.peer.as_ref(), cx.now) == Belief::Holds
@@ -382,7 +382,7 @@ fn suite_after(
     retry: Option<&Retry>,
     hash: Option<HashAlgorithm>,
 ) -> Option<&'static Tls13CipherSuite> {
-    let retry = retry.filter(|_| config.ranks.is_some());
+    let retry = if config.ranks.is_some() { retry } else { None };
     let bound = retry.and_then(|retry| config.profile.suite(retry.cipher_suite));
     let fits = |s: &&'static Tls13CipherSuite| {
         hash.is_none_or(|h| h == s.hash.algorithm()) && hello.cipher_suites.contains(&s.id)
@@ -399,7 +399,7 @@ fn choose(cx: &mut Cx<'_>, search: Search, psk: Result<FoundPsk, PeerIncompatibl
     let suite = suite_after(&config, &hello, retry.as_ref(), hash);
     let suite = suite.ok_or(PeerIncompatible::CipherSuite)?;
     if retry.as_ref().is_some_and(|r| r.cipher_suite != suite.id) {
-        return Err(PeerMisbehaved::IllegalParameter(What::ClientHelloAfterRetry).into());
+        return Err(PeerMisbehaved::IllegalParameter(Field::ClientHelloAfterRetry).into());
     }
     let mode = match psk {
         Some(_) => psk::mode(&config, &hello)?,
@@ -407,14 +407,14 @@ fn choose(cx: &mut Cx<'_>, search: Search, psk: Result<FoundPsk, PeerIncompatibl
     };
     if let Some(missing) = missing
         && (config.profile.credentials.is_empty()
-            || config.profile.extern_psk_required
+            || config.profile.psk.extern_psk_required
             || psk::is_alone(&hello.extensions()))
     {
         if hello.extensions().has(ExtensionType::PRE_SHARED_KEY) {
             return Err(missing.into());
         }
         // RFC 8446 §4.1.1: the two sides have no common parameters.
-        return Err(PeerIncompatible::NoCredential(What::NoneAndNoPsk).into());
+        return Err(PeerIncompatible::NoCredential(Field::NoneAndNoPsk).into());
     }
     let share = match mode {
         Some(PskKeyExchangeMode::PSK_KE) => None,

@@ -43,7 +43,7 @@ use crate::schedule::Tls12Transcript;
 use crate::schedule::tls12::{MasterSecret, Randoms, VerifyData};
 use crate::settings::ClientAuth;
 use crate::transport::Epoch;
-use crate::wire::{CertificateType, CipherSuite, ExtensionType, HandshakeType, ProtocolVersion, What};
+use crate::wire::{CertificateType, CipherSuite, ExtensionType, Field, HandshakeType, ProtocolVersion};
 
 /// The downgrade sentinel at the end of the server's random: this server supports TLS 1.3 (RFC 8446 §4.1.3).
 const DOWNGRADE: &[u8; 8] = b"DOWNGRD\x01";
@@ -134,8 +134,8 @@ pub(in crate::handshake) fn client_hello(
     let id = hello.session_id();
     let known = match &config.tickets.kind {
         TicketKind::Stateless(seal) if !ticket.is_empty() => {
-            let plain = seal.open(cx.now, config.settings.as_bytes(), &ticket);
-            plain.and_then(|t| Session::from_ticket(&t, config.settings).ok()).map(Box::new)
+            let plain = seal.open(cx.now, config.digests.trust.as_bytes(), &ticket);
+            plain.and_then(|t| Session::from_ticket(&t, config.digests.trust).ok()).map(Box::new)
         }
         TicketKind::Stateless(_) if !id.is_empty() => {
             config.tickets.ids.as_ref().and_then(|store| store.find(id)).map(Box::new)
@@ -362,7 +362,7 @@ fn send_certificate(
 fn check(config: &ServerConfig, hello: &ClientHello, previous: Option<&Previous>) -> Result<(), Error> {
     // RFC 5246 §7.4.1.2: the client must offer the null compression method.
     if !hello.compression_methods().contains(&0) {
-        return Err(PeerMisbehaved::IllegalParameter(What::CompressionMethods).into());
+        return Err(PeerMisbehaved::IllegalParameter(Field::CompressionMethods).into());
     }
     // RFC 7507 §3: a fallback although both sides support TLS 1.3 indicates an attack.
     if hello.cipher_suites.contains(&CipherSuite::TLS_FALLBACK_SCSV) && config.profile.has_tls13() {
@@ -374,7 +374,13 @@ fn check(config: &ServerConfig, hello: &ClientHello, previous: Option<&Previous>
 /// The OCSP response for the server's credential, if the client requests one.
 fn stapled<'a>(config: &'a ServerConfig, hello: &ClientHello, own: Option<Own>) -> Option<&'a [u8]> {
     let own = own.filter(|_| hello.extensions().has(ExtensionType::STATUS_REQUEST))?;
-    config.profile.stapled.iter().find(|(index, _)| *index == own.index()).map(|(_, r)| r.as_slice())
+    config
+        .profile
+        .certificates
+        .stapled
+        .iter()
+        .find(|(index, _)| *index == own.index())
+        .map(|(_, r)| r.as_slice())
 }
 
 /// The server's random. It ends with the downgrade sentinel if the server supports TLS 1.3 (RFC 8446 §4.1.3).
@@ -732,7 +738,7 @@ fn keep_session(
         lifetime_s,
         age_add: 0,
         peer: peer.cloned(),
-        settings: config.settings,
+        settings: config.digests.trust,
         rank: config.profile.rank,
         good_until_s: cx.draft.good_until_s(),
         server_name: cx.draft.server_name.clone(),
@@ -743,7 +749,7 @@ fn keep_session(
         (Keep::Ticket, TicketKind::Stateless(seal)) => {
             let plain = session.to_ticket()?;
             // RFC 5077 §3.3: a server that promised a ticket but has none sends an empty one.
-            let ticket = plain.and_then(|plain| seal.seal(cx.now, config.settings.as_bytes(), &plain));
+            let ticket = plain.and_then(|plain| seal.seal(cx.now, config.digests.trust.as_bytes(), &plain));
             let ticket = ticket.unwrap_or_default();
             let message = Tls12NewSessionTicket { lifetime_hint: lifetime_s, ticket: &ticket }.write()?;
             cx.send_in(&mut handshake.transcript, message)?;

@@ -129,7 +129,12 @@ pub(super) fn credential(
     if suite.key_exchange == Tls12KeyExchange::Rsa {
         let signatures = profile.provider.signatures;
         let wanted = demands.wanted(&allows);
-        let choice = select::select_decrypting(signatures, &profile.credentials, &profile.reserved, &wanted);
+        let choice = select::select_decrypting(
+            signatures,
+            &profile.credentials,
+            &profile.certificates.reserved,
+            &wanted,
+        );
         return Ok(choice.map(Own::Decrypts));
     }
     // If only the client's list of curves excludes the credential, the error names the curve.

@@ -38,7 +38,7 @@ use crate::schedule::binder::PskKind;
 use crate::schedule::tls13::{EarlySecret, HandshakeSecret, MasterSecret, ResumptionSecret, TrafficSecret};
 use crate::settings::ClientAuth;
 use crate::transport::Epoch;
-use crate::wire::{CertificateType, ExtensionType, HandshakeType, ProtocolVersion, SignatureScheme, What};
+use crate::wire::{CertificateType, ExtensionType, Field, HandshakeType, ProtocolVersion, SignatureScheme};
 
 /// The choice after the binder was verified, if there is one.
 struct Verified {
@@ -244,7 +244,7 @@ fn authentication(
 fn own_certificate(config: &ServerConfig, hello: &ClientHello) -> Result<OwnCertificate, Error> {
     let demands = Demands::of_client(hello, config)?;
     let choice = match demands.choose(&config.profile, &SignatureScheme::signs_for_servers) {
-        Err(PeerIncompatible::NoCredential(What::NoneOfDidMethod))
+        Err(PeerIncompatible::NoCredential(Field::NoneOfDidMethod))
             if demands.did_methods.is_none() && demands.ssi.is_none() =>
         {
             return Err(PeerMisbehaved::MissingExtension(ExtensionType::DID_METHODS).into());
@@ -252,7 +252,7 @@ fn own_certificate(config: &ServerConfig, hello: &ClientHello) -> Result<OwnCert
         choice => choice?,
     };
     let credential = config.profile.credentials.get(choice.index);
-    let credential = credential.ok_or(Internal::Bug(What::CredentialIndex))?;
+    let credential = credential.ok_or(Internal::Bug(Field::CredentialIndex))?;
     Ok(OwnCertificate { choice, typ: credential.certificate_type(), reads: demands.reads })
 }
 
@@ -410,7 +410,7 @@ impl Finish {
                 lifetime_s: u32::try_from(config.tickets.lifetime.as_secs()).unwrap_or(u32::MAX),
                 age_add,
                 peer: peer.clone(),
-                settings: config.settings,
+                settings: config.digests.trust,
                 rank: config.profile.rank,
                 good_until_s,
                 server_name: server_name.clone(),
@@ -449,7 +449,7 @@ fn send_ticket(
         TicketKind::None => return Ok(()),
         TicketKind::Stateless(seal) => {
             let plain = session.to_ticket()?;
-            let seal = |plain: Zeroizing<Vec<u8>>| seal.seal(cx.now, config.settings.as_bytes(), &plain);
+            let seal = |plain: Zeroizing<Vec<u8>>| seal.seal(cx.now, config.digests.trust.as_bytes(), &plain);
             // If sealing fails, the client gets no ticket, but the connection continues.
             match plain.and_then(seal) {
                 Some(ticket) => ticket,

@@ -8,7 +8,7 @@ use super::sealing::Sealing;
 use crate::crypto::{CryptoError, MAX_TAG_LEN, RecordNumberKey};
 use crate::error::{Error, Internal};
 use crate::record::protect::RecordKey;
-use crate::wire::What;
+use crate::wire::Field;
 
 /// The number of ciphertext bytes from which the mask of the record number is derived (RFC 9147 §4.2.3).
 const SAMPLE_LEN: usize = 16;
@@ -30,7 +30,7 @@ pub(super) fn seal(
     let tag_len = key.tag_len();
     // RFC 9147 §4.2.3: "Senders MUST pad short plaintexts out".
     let inner = (content.len() + 1).max(SAMPLE_LEN.saturating_sub(tag_len));
-    let length = u16::try_from(inner + tag_len).map_err(|_| Internal::Bug(What::AboveRecordLimit))?;
+    let length = u16::try_from(inner + tag_len).map_err(|_| Internal::Bug(Field::AboveRecordLimit))?;
     let start = out.len();
     let has_length = sealing.is_full || !sealing.is_last;
     let header = Header::write(

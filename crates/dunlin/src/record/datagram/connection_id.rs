@@ -9,7 +9,7 @@ use super::seldom::Seldom;
 use crate::error::{Error, PeerMisbehaved};
 use crate::message::connection_ids::Usage;
 use crate::settings::{ConnectionIds, MAX_INTERFACES};
-use crate::wire::{HandshakeType, What};
+use crate::wire::{Field, HandshakeType};
 
 /// The most IDs of this side that are valid at one time, besides one that the peer must use at once: one for
 /// each interface, as many spare ones, and some that the peer has left. An ID that the peer left long ago
@@ -237,7 +237,7 @@ impl PeerIds {
     pub(super) fn take(&mut self, ids: Vec<Vec<u8>>, usage: Usage, longest: usize) -> Result<(), Error> {
         // RFC 9147 §9: a peer that receives IDs receives them in every record.
         if ids.iter().any(|id| id.is_empty() || id.len() > longest) {
-            let what = What::Message(HandshakeType::NEW_CONNECTION_ID);
+            let what = Field::Message(HandshakeType::NEW_CONNECTION_ID);
             return Err(PeerMisbehaved::IllegalParameter(what).into());
         }
         if usage == Usage::Immediate && !ids.is_empty() {
@@ -335,7 +335,8 @@ mod tests {
         let mut w = Writer::default();
         own.freeze(&mut w);
         let bytes = w.finish().unwrap();
-        let thaw = |bytes: &[u8]| OwnIds::thaw(&mut Reader::new(bytes, What::FrozenAssociation), issuer(200));
+        let thaw =
+            |bytes: &[u8]| OwnIds::thaw(&mut Reader::new(bytes, Field::FrozenAssociation), issuer(200));
         let mut thawed = thaw(&bytes).unwrap();
         thawed.received(&[104]);
         assert_eq!(thawed.issue(4, Usage::Spare).unwrap().len(), 2);

@@ -17,7 +17,7 @@ use crate::resume::SettingsDigest;
 use crate::settings::{ConnectionIds, DatagramSettings};
 use crate::sync::Arc;
 use crate::time::Instant;
-use crate::wire::{ExtensionType, Reader, What, Writer};
+use crate::wire::{ExtensionType, Field, Reader, Writer};
 
 /// How far record numbers skip ahead. So they differ from the numbers of records that were sealed before the
 /// association was frozen, or by a process that went on after freezing. They do not differ between two thaws
@@ -52,7 +52,7 @@ impl Datagram {
     /// its own ([`crate::PortScheme`]), which belongs to this process.
     pub(crate) fn check_settled(&mut self) -> Result<(), Error> {
         if !self.ports.are_portable() {
-            return Err(Misuse::NotSupported(What::Extension(ExtensionType::ASSOCIATION_PORT)).into());
+            return Err(Misuse::NotSupported(Field::Extension(ExtensionType::ASSOCIATION_PORT)).into());
         }
         if self.sender.is_settled() && self.receiver.is_settled() {
             Ok(())
@@ -108,7 +108,7 @@ impl Datagram {
         }
         datagram.is_address_proven = true;
         datagram.complete = true;
-        datagram.has_acknowledged = true;
+        datagram.retransmit.has_acknowledged = true;
         Ok(datagram)
     }
 }
@@ -193,7 +193,7 @@ impl OwnIds {
         }
         r.limit(ids.len().checked_div(len).unwrap_or(0), super::connection_id::MAX_OWN_IDS + 1)?;
         let ids: VecDeque<_> = ids.chunks_exact(len.max(1)).map(<[u8]>::to_vec).collect();
-        let left = Reader::items(r.vec8(0)?, What::FrozenAssociation, |r| {
+        let left = Reader::items(r.vec8(0)?, Field::FrozenAssociation, |r| {
             ids.get(usize::from(r.u8()?)).cloned().ok_or_else(|| Error::from(r.bad_value()))
         })?;
         r.limit(left.len(), ids.len())?;
@@ -210,7 +210,7 @@ impl PeerIds {
 
     pub(super) fn thaw(r: &mut Reader<'_>) -> Result<Self, Error> {
         let present = r.vec8(0)?.to_vec();
-        let spare = Reader::items(r.vec16(0)?, What::FrozenAssociation, |r| {
+        let spare = Reader::items(r.vec16(0)?, Field::FrozenAssociation, |r| {
             r.vec8(0).map(<[u8]>::to_vec).map_err(Error::from)
         })?;
         r.limit(spare.len(), super::connection_id::MAX_SPARE_IDS)?;
@@ -231,12 +231,12 @@ mod tests {
             let mut w = Writer::new();
             write_path(&mut w, path);
             let bytes = w.finish().unwrap();
-            assert_eq!(Reader::all(&bytes, What::FrozenAssociation, read_path).unwrap(), path);
+            assert_eq!(Reader::all(&bytes, Field::FrozenAssociation, read_path).unwrap(), path);
         }
         // An address of five bytes, and no address of the peer.
         for bytes in [&[0, 0, 0, 0, 5, 1, 2, 3, 4, 5, 4, 1, 2, 3, 4][..], &[0, 0, 0, 0, 0, 0]] {
             let bytes = [bytes, &[0; 10]].concat();
-            assert!(Reader::all(&bytes, What::FrozenAssociation, read_path).is_err());
+            assert!(Reader::all(&bytes, Field::FrozenAssociation, read_path).is_err());
         }
     }
 }

@@ -169,6 +169,20 @@ pub struct Datagram {
     /// Whether the handshake is complete. From then on, this side acknowledges messages by ACKs.
     complete: bool,
     timers: Timers,
+    retransmit: RetransmitState,
+    /// The time of the latest datagram or timer.
+    now: Instant,
+    /// The time of the latest datagram in either direction.
+    used_at: Instant,
+    /// The peer has returned a cookie, which contains its address.
+    is_address_proven: bool,
+    received_bytes: usize,
+    /// The settings under which the handshake authenticates the peer.
+    settings: Option<SettingsDigest>,
+}
+
+/// When this side sends messages again, and whether the peer has acknowledged them.
+struct RetransmitState {
     backoff: Backoff,
     /// The timeout of repeated ACKs, once this side has acknowledged a part of the peer's flight.
     partial_ack: Option<Box<Backoff>>,
@@ -183,21 +197,36 @@ pub struct Datagram {
     losses: u32,
     /// When this side has last sent its messages again because the peer repeated its own.
     repeated_at: Option<Instant>,
-    /// The time of the latest datagram or timer.
-    now: Instant,
-    /// The time of the latest datagram in either direction.
-    used_at: Instant,
     /// The peer has asked for the rest of the outstanding messages.
     resend_wanted: bool,
     /// The peer has asked for all outstanding messages.
     repeat_wanted: bool,
     /// A message of the peer has arrived since this side's latest flight.
     has_heard: bool,
-    /// The peer has returned a cookie, which contains its address.
-    is_address_proven: bool,
-    received_bytes: usize,
-    /// The settings under which the handshake authenticates the peer.
-    settings: Option<SettingsDigest>,
+}
+
+impl RetransmitState {
+    fn new(backoff: Backoff) -> Self {
+        Self {
+            backoff,
+            partial_ack: None,
+            has_acknowledged: false,
+            gave_up: false,
+            repeats: 0,
+            losses: 0,
+            repeated_at: None,
+            resend_wanted: false,
+            repeat_wanted: false,
+            has_heard: false,
+        }
+    }
+
+    /// The state of the same connection once more, which has received nothing yet.
+    #[cfg(feature = "association-ports")]
+    fn again(&self) -> Self {
+        let Self { gave_up, repeats, losses, repeated_at, .. } = *self;
+        Self { gave_up, repeats, losses, repeated_at, ..Self::new(self.backoff.clone()) }
+    }
 }
 
 impl Datagram {
@@ -221,18 +250,9 @@ impl Datagram {
             sender: Sender::new(mtu, full_headers),
             complete: false,
             timers: Timers::default(),
-            backoff: Backoff::new(retransmission),
-            partial_ack: None,
-            has_acknowledged: false,
-            gave_up: false,
-            repeats: 0,
-            losses: 0,
-            repeated_at: None,
+            retransmit: RetransmitState::new(Backoff::new(retransmission)),
             now: Instant::default(),
             used_at: Instant::default(),
-            resend_wanted: false,
-            repeat_wanted: false,
-            has_heard: false,
             is_address_proven: is_unforgeable,
             received_bytes: 0,
             settings: None,
@@ -396,7 +416,7 @@ impl Datagram {
     /// Limits the time without progress in a handshake that has begun, whichever side has to send next.
     fn await_handshake(&mut self, now: Instant) {
         if !self.complete && (self.side == Side::Client || self.received_bytes > 0) {
-            self.timers.start(Timer::GiveUp, now + self.backoff.give_up());
+            self.timers.start(Timer::GiveUp, now + self.retransmit.backoff.give_up());
         }
     }
 
@@ -405,8 +425,8 @@ impl Datagram {
     /// dropped, so a server keeps the parts no longer than the keys of an association that rests.
     fn limit_parts(&mut self) {
         let limit = match self.side {
-            Side::Client => self.backoff.give_up(),
-            Side::Server => REST_AFTER.min(self.backoff.give_up()),
+            Side::Client => self.retransmit.backoff.give_up(),
+            Side::Server => REST_AFTER.min(self.retransmit.backoff.give_up()),
         };
         if self.receiver.is_settled() {
             self.timers.stop(Timer::DropParts);
@@ -419,15 +439,18 @@ impl Datagram {
         self.await_handshake(now);
         if self.sender.is_outstanding()
             && (!self.awaits_second_hello() || self.receiver.is_unforgeable())
-            && !self.gave_up
+            && !self.retransmit.gave_up
             && !self.keeps_last_flight()
         {
-            self.timers.start(Timer::Retransmit, now + self.backoff.timeout());
-            self.timers.start(Timer::GiveUp, now + self.backoff.give_up());
+            self.timers.start(Timer::Retransmit, now + self.retransmit.backoff.timeout());
+            self.timers.start(Timer::GiveUp, now + self.retransmit.backoff.give_up());
         }
         // RFC 9147 §7.1: acknowledge a part of a flight after a quarter of the timeout.
-        let timeout =
-            self.partial_ack.as_ref().map_or(self.backoff.timeout() / 4, |backoff| backoff.timeout());
+        let timeout = self
+            .retransmit
+            .partial_ack
+            .as_ref()
+            .map_or(self.retransmit.backoff.timeout() / 4, |backoff| backoff.timeout());
         if self.owes_ack() && (!self.complete || self.may_delay_acks()) {
             self.timers.start(Timer::Acknowledge, now + timeout);
         }
@@ -437,7 +460,7 @@ impl Datagram {
     /// received the ServerHello and nothing after it sends an empty ACK.
     fn owes_ack(&self) -> bool {
         // The ACK of a part may get lost. A patient connection leaves it to the peer to send the part again.
-        let again = !self.complete && !self.backoff.is_patient();
+        let again = !self.complete && !self.retransmit.backoff.is_patient();
         let lacks_rest = again && self.side == Side::Client && !self.sender.is_outstanding();
         let is_server = self.side == Side::Server;
         let may_ack = self.sender.is_protected() || is_server && self.receiver.acknowledges_plain();
@@ -448,8 +471,8 @@ impl Datagram {
     /// acknowledges the client's last flight at once.
     const fn may_delay_acks(&self) -> bool {
         self.complete
-            && self.backoff.is_patient()
-            && (self.has_acknowledged || matches!(self.side, Side::Client))
+            && self.retransmit.backoff.is_patient()
+            && (self.retransmit.has_acknowledged || matches!(self.side, Side::Client))
     }
 
     /// The latest numbers for a patient connection's ACK, which is a single record. Earlier ACKs may have had
@@ -464,12 +487,12 @@ impl Datagram {
     /// has received nothing protected may have to wait for it. So this side repeats it until the rest
     /// arrives.
     fn acknowledge_part(&mut self) -> Result<(), Error> {
-        if self.complete && self.backoff.is_patient() {
+        if self.complete && self.retransmit.backoff.is_patient() {
             let numbers = self.latest_acks();
             return self.sender.flush_after(&numbers);
         }
-        match &mut self.partial_ack {
-            None => self.partial_ack = Some(Box::new(self.backoff.fresh())),
+        match &mut self.retransmit.partial_ack {
+            None => self.retransmit.partial_ack = Some(Box::new(self.retransmit.backoff.fresh())),
             Some(repeated) => repeated.double(),
         }
         self.sender.acknowledge(self.receiver.owed_acks())
@@ -522,12 +545,12 @@ impl Datagram {
 
     /// Changes the first timeout, and in the same proportion the timeouts and deadlines that depend on it.
     pub(crate) fn set_first_timeout(&mut self, first: Duration) -> Result<(), Error> {
-        self.backoff.settings().check_first(first)?;
-        let before = self.backoff.timeout();
-        self.backoff.set_first(first);
-        let after = self.backoff.timeout();
+        self.retransmit.backoff.settings().check_first(first)?;
+        let before = self.retransmit.backoff.timeout();
+        self.retransmit.backoff.set_first(first);
+        let after = self.retransmit.backoff.timeout();
         self.timers.shift(Timer::Retransmit, before, after);
-        if self.partial_ack.is_none() {
+        if self.retransmit.partial_ack.is_none() {
             self.timers.shift(Timer::Acknowledge, before / 4, after / 4);
         }
         Ok(())
@@ -538,9 +561,9 @@ impl Datagram {
     fn progress(&mut self) {
         self.timers.stop(Timer::Retransmit);
         self.timers.stop(Timer::GiveUp);
-        self.backoff.progress();
-        (self.repeats, self.losses) = (0, 0);
-        self.gave_up = false;
+        self.retransmit.backoff.progress();
+        (self.retransmit.repeats, self.retransmit.losses) = (0, 0);
+        self.retransmit.gave_up = false;
     }
 
     /// Handles the answer to a flight. It acknowledges the whole flight (RFC 9147 §7.1).
@@ -564,7 +587,7 @@ impl Datagram {
     /// Sends the outstanding messages again, in at most `budget` bytes. A server without a budget waits for
     /// the next ClientHello.
     fn resend(&mut self, budget: usize) -> Result<(), Error> {
-        if self.receiver.is_authentic() && !self.backoff.is_patient() {
+        if self.receiver.is_authentic() && !self.retransmit.backoff.is_patient() {
             self.sender.peer_has_keys();
         }
         let sent = self.sender.retransmit(budget)?;
@@ -575,19 +598,19 @@ impl Datagram {
         if sent > 0 {
             self.timers.stop(Timer::Retransmit);
         }
-        self.gave_up = sent == 0 && self.sender.is_outstanding() && self.protocol().has_acks();
+        self.retransmit.gave_up = sent == 0 && self.sender.is_outstanding() && self.protocol().has_acks();
         Ok(())
     }
 
     /// Sends all outstanding messages again, because the peer has repeated its own. Others can pretend that,
     /// so this side does it at most four times in a timeout.
     fn repeat(&mut self) -> Result<(), Error> {
-        let least = self.backoff.timeout() / 4;
-        let is_recent = self.repeated_at.is_some_and(|at| self.now.since(at) < least);
+        let least = self.retransmit.backoff.timeout() / 4;
+        let is_recent = self.retransmit.repeated_at.is_some_and(|at| self.now.since(at) < least);
         if is_recent && !self.receiver.is_unforgeable() {
             return Ok(());
         }
-        self.repeated_at = Some(self.now);
+        self.retransmit.repeated_at = Some(self.now);
         let budget = self.budget();
         if budget < usize::MAX {
             // The peer has received nothing of the flight, and the timer may send too little to find that
@@ -600,8 +623,8 @@ impl Datagram {
     /// Counts a flight that was not answered. RFC 9147 §4.4: after several, smaller datagrams may come
     /// through.
     fn lose(&mut self) {
-        self.losses = self.losses.saturating_add(1);
-        if self.losses.is_multiple_of(REPEATS_BEFORE_SMALLER) && !self.receiver.is_unforgeable() {
+        self.retransmit.losses = self.retransmit.losses.saturating_add(1);
+        if self.retransmit.losses.is_multiple_of(REPEATS_BEFORE_SMALLER) && !self.receiver.is_unforgeable() {
             self.sender.shrink();
         }
     }
@@ -610,7 +633,7 @@ impl Datagram {
     /// handshake.
     fn give_up(&mut self) -> Result<(), Error> {
         self.timers.stop(Timer::Retransmit);
-        self.gave_up = true;
+        self.retransmit.gave_up = true;
         if self.complete && self.sender.outstanding_epochs().all(|epoch| self.protocol().has_data(epoch)) {
             Ok(())
         } else {
@@ -620,16 +643,16 @@ impl Datagram {
 
     /// Sends the outstanding messages again, because no answer came in time.
     fn retransmit(&mut self) -> Result<(), Error> {
-        self.repeats = self.repeats.saturating_add(1);
+        self.retransmit.repeats = self.retransmit.repeats.saturating_add(1);
         // Nothing protects an alert before there are keys. It counts only if the peer sends nothing else for
         // a while.
         if let Some(alert) = self.receiver.plain_alert()
             && !self.receiver.is_authentic()
-            && self.repeats >= REPEATS_BEFORE_ALERT
+            && self.retransmit.repeats >= REPEATS_BEFORE_ALERT
         {
             return Err(Error::AlertReceived(alert));
         }
-        self.backoff.double();
+        self.retransmit.backoff.double();
         self.lose();
         // A client of DTLS 1.2 can prove nothing before its Finished, except by a cookie. A limit would end
         // handshakes over bad networks with servers that demand none, and the timer alone repeats little.
@@ -644,10 +667,10 @@ impl Datagram {
         let mut numbers = Vec::new();
         if !self.complete {
             self.receiver.take_to_acknowledge();
-        } else if self.backoff.is_patient() {
+        } else if self.retransmit.backoff.is_patient() {
             if !self.may_delay_acks() {
                 numbers = self.latest_acks();
-                self.has_acknowledged |= !numbers.is_empty();
+                self.retransmit.has_acknowledged |= !numbers.is_empty();
             }
         } else if self.sender.has_room() {
             numbers = self.receiver.take_to_acknowledge();
@@ -655,8 +678,8 @@ impl Datagram {
         if !self.may_delay_acks() {
             self.timers.stop(Timer::Acknowledge);
         }
-        self.partial_ack = None;
-        self.has_heard = false;
+        self.retransmit.partial_ack = None;
+        self.retransmit.has_heard = false;
         self.sender.flush_after(&numbers)
     }
 }

@@ -13,7 +13,7 @@ use crate::address::{Local, Path};
 use crate::error::{Error, PeerMisbehaved};
 use crate::settings::{NoPort, PortScheme};
 use crate::time::Instant;
-use crate::wire::{ContentType, Reader, What, Writer};
+use crate::wire::{ContentType, Field, Reader, Writer};
 
 /// A port of a server's pool. In this build there is none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,7 +89,7 @@ impl Datagram {
 
     /// No peer has agreed to another port.
     pub(super) fn about_port(&mut self, _path: Path, _is_newest: bool, _content: &[u8]) -> Result<(), Error> {
-        Err(PeerMisbehaved::UnexpectedRecord(What::Record(ContentType::ASSOCIATION_PORT)).into())
+        Err(PeerMisbehaved::UnexpectedRecord(Field::Record(ContentType::ASSOCIATION_PORT)).into())
     }
 
     pub(super) const fn heard_at_port(&mut self, _heard: &ReceivedRecord) -> bool {

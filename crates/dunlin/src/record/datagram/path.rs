@@ -176,7 +176,9 @@ impl Paths {
     /// Sends over this socket or interface of the caller from now on.
     pub(super) fn set_local(&mut self, local: Local) {
         self.present.local = local;
-        if let Some(check) = self.check.as_mut().filter(|_| self.side == Side::Client) {
+        if self.side == Side::Client
+            && let Some(check) = self.check.as_mut()
+        {
             check.path.local = local;
         }
     }
@@ -445,10 +447,10 @@ impl Datagram {
         if heard.is_copy {
             return self.heard_copy(heard);
         }
-        if heard.is_newest && self.gave_up && self.complete && self.sender.is_outstanding() {
+        if heard.is_newest && self.retransmit.gave_up && self.complete && self.sender.is_outstanding() {
             // The peer is back, and still lacks a message.
             self.progress();
-            self.resend_wanted = true;
+            self.retransmit.resend_wanted = true;
         }
         self.heard_over(heard);
         if self.heard_at_port(heard) {

@@ -23,7 +23,7 @@ use crate::extension::association_port::Answer;
 use crate::flight::timers::Timer;
 use crate::settings::{NoPort, PortScheme};
 use crate::time::Instant;
-use crate::wire::{ContentType, ExtensionType, Reader, What, Writer};
+use crate::wire::{ContentType, ExtensionType, Field, Reader, Writer};
 
 /// The meaning of a record about the port. An attacker can forward an announcement to the client from the
 /// port, so an answer differs from it.
@@ -187,18 +187,9 @@ impl Datagram {
             sender: self.sender.again()?,
             complete: false,
             timers: self.timers.clone(),
-            backoff: self.backoff.clone(),
-            partial_ack: None,
-            has_acknowledged: false,
-            gave_up: self.gave_up,
-            repeats: self.repeats,
-            losses: self.losses,
-            repeated_at: self.repeated_at,
+            retransmit: self.retransmit.again(),
             now: self.now,
             used_at: self.used_at,
-            resend_wanted: false,
-            repeat_wanted: false,
-            has_heard: false,
             is_address_proven: self.is_address_proven,
             received_bytes: self.received_bytes,
             settings: self.settings,
@@ -341,7 +332,7 @@ impl Datagram {
 
     /// The pause after the records about the port that this side has sent.
     fn pause(&self) -> Duration {
-        self.backoff.fresh().timeout_after(self.ports.attempts)
+        self.retransmit.backoff.fresh().timeout_after(self.ports.attempts)
     }
 
     /// Starts the time after which a client that has returned speaks to the port again, unless it hears from
@@ -391,12 +382,12 @@ impl Datagram {
         if path.local != port.local || !may_come || scheme.is_ipc() || has_arrived && left.is_none() {
             return Ok(());
         }
-        let left = left.or(Some(present.peer.port())).filter(|_| is_same_host);
+        let left = if is_same_host { left.or(Some(present.peer.port())) } else { None };
         self.ports.state = State::Own { port, scheme, has_arrived: true, left };
         self.timers.stop(Timer::MovePort);
         if is_same_host {
             // Longer than the pause after any of the client's first records.
-            let pause = self.backoff.fresh().timeout_after(CLIENT_ATTEMPTS);
+            let pause = self.retransmit.backoff.fresh().timeout_after(CLIENT_ATTEMPTS);
             self.timers.start(Timer::MovePort, self.now + pause);
         }
         if path != present {
@@ -412,10 +403,10 @@ impl Datagram {
         // Only a peer that has agreed to another port sends such records.
         if !self.ports.takes_records() {
             let typ = ContentType::ASSOCIATION_PORT;
-            return Err(PeerMisbehaved::UnexpectedRecord(What::Record(typ)).into());
+            return Err(PeerMisbehaved::UnexpectedRecord(Field::Record(typ)).into());
         }
         let (about, port) = read(content)?;
-        let wrong = PeerMisbehaved::IllegalParameter(What::Extension(ExtensionType::ASSOCIATION_PORT));
+        let wrong = PeerMisbehaved::IllegalParameter(Field::Extension(ExtensionType::ASSOCIATION_PORT));
         if is_newest && about == About::Arrival && self.association_port().is_some_and(|(_, own)| own == port)
         {
             self.arrive(path)?;
@@ -507,7 +498,7 @@ fn written(about: About, port: u16) -> [u8; Answer::LEN] {
 
 /// Reads the content of a record about a port.
 fn read(content: &[u8]) -> Result<(About, u16), Error> {
-    let what = What::Extension(ExtensionType::ASSOCIATION_PORT);
+    let what = Field::Extension(ExtensionType::ASSOCIATION_PORT);
     Reader::all(content, what, |r| match (r.u8()?, r.u16()?) {
         (2, port @ 1..) => Ok((About::Announcement, port)),
         (3, port @ 1..) => Ok((About::Arrival, port)),

@@ -18,7 +18,7 @@ use crate::protocol::Protocol;
 use crate::schedule::keys::TrafficKeys;
 use crate::time::Instant;
 use crate::transport::Epoch;
-use crate::wire::{AlertDescription, AlertLevel, ContentType, HandshakeType, MAX_PLAINTEXT, What};
+use crate::wire::{AlertDescription, AlertLevel, ContentType, Field, HandshakeType, MAX_PLAINTEXT};
 
 mod acks;
 mod freeze;
@@ -413,7 +413,7 @@ impl Receiver {
         } else if header.typ == ContentType::CHANGE_CIPHER_SPEC && self.protocol.changes_cipher_spec() {
             // RFC 5246 §7.1: the message is a single byte of value 1.
             if self.is_unforgeable && content != [1] {
-                return Err(PeerMisbehaved::UnexpectedRecord(What::Record(header.typ)).into());
+                return Err(PeerMisbehaved::UnexpectedRecord(Field::Record(header.typ)).into());
             }
             // RFC 6347 §4.1: the epoch of the next record says the same. Nothing protects this record.
         } else if header.sequence > MAX_PLAIN_SEQUENCE && !self.is_unforgeable {
@@ -485,7 +485,7 @@ impl Receiver {
     /// Whether the keys of the previous epoch may expire. RFC 9147 §8: after a KeyUpdate, only once a record
     /// under the new keys has arrived, since the ACK of the KeyUpdate may be lost.
     fn may_expire_keys(&self) -> bool {
-        let newest = self.epochs.last().filter(|_| self.epochs.len() > 1);
+        let newest = if self.epochs.len() > 1 { self.epochs.last() } else { None };
         newest.is_some_and(|epoch| epoch.number <= HANDSHAKE_EPOCH + 1 || epoch.window.expected() > 0)
     }
 
@@ -513,7 +513,7 @@ impl Receiver {
             }
             _ if self.is_authentic => Ok(self.misplaced()),
             ContentType::APPLICATION_DATA => {
-                Err(PeerMisbehaved::UnexpectedRecord(What::Record(header.typ)).into())
+                Err(PeerMisbehaved::UnexpectedRecord(Field::Record(header.typ)).into())
             }
             _ => Ok(self.misplaced()),
         }
@@ -597,7 +597,7 @@ impl Receiver {
         epoch.forged = epoch.forged.saturating_add(1);
         if epoch.forged >= epoch.key.integrity_limit() {
             if number == present {
-                return Err(PeerMisbehaved::Flood(What::UndecryptableRecords).into());
+                return Err(PeerMisbehaved::Flood(Field::UndecryptableRecords).into());
             }
             self.epochs.retain(|epoch| epoch.number != number);
         }
@@ -652,7 +652,7 @@ impl Receiver {
             return Err(PeerMisbehaved::RecordOverflow.into());
         }
         if typ.0 == 0 {
-            return Err(PeerMisbehaved::UnexpectedRecord(What::Zeros).into());
+            return Err(PeerMisbehaved::UnexpectedRecord(Field::Zeros).into());
         }
         // RFC 8449 §4 allows discarding records above the limit.
         if plaintext.len() > limit {
@@ -682,7 +682,7 @@ impl Receiver {
             ContentType::HANDSHAKE => Ok(Received::Messages(number, content)),
             ContentType::ALERT => {
                 let [level, description] = content[..] else {
-                    return Err(Malformed::Length(What::Alert).into());
+                    return Err(Malformed::Length(Field::Alert).into());
                 };
                 let description = AlertDescription(description);
                 if description == AlertDescription::CLOSE_NOTIFY {
@@ -705,7 +705,7 @@ impl Receiver {
                 self.discarded.overflow += u64::from(!self.unread.push(content));
                 Ok(Received::Data)
             }
-            _ => Err(PeerMisbehaved::UnexpectedRecord(What::Record(typ)).into()),
+            _ => Err(PeerMisbehaved::UnexpectedRecord(Field::Record(typ)).into()),
         }
     }
 }
@@ -717,7 +717,7 @@ fn acknowledgement(number: RecordNumber, content: &[u8]) -> Result<Received, Err
     // of application keys count as equal here, because each direction has its own.
     let stage = |number: &RecordNumber| number.epoch.min(HANDSHAKE_EPOCH + 1);
     if numbers.iter().any(|acknowledged| stage(acknowledged) > stage(&number)) {
-        return Err(PeerMisbehaved::IllegalParameter(What::RecordNumbers).into());
+        return Err(PeerMisbehaved::IllegalParameter(Field::RecordNumbers).into());
     }
     Ok(Received::Ack(number.epoch, numbers))
 }

@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 
 use crate::error::Error;
-use crate::wire::{ContentType, Reader, What};
+use crate::wire::{ContentType, Field, Reader};
 
 /// The random number by which the sender of a challenge recognises the answer.
 pub(super) type Cookie = [u8; 8];
@@ -28,7 +28,7 @@ pub(super) enum PathMessage {
 
 /// Reads a message; `None` if its type is unknown, which the receiver ignores (RFC 9853 §4).
 pub(super) fn read(content: &[u8]) -> Result<Option<PathMessage>, Error> {
-    Reader::all(content, What::Record(ContentType::RETURN_ROUTABILITY_CHECK), |r| {
+    Reader::all(content, Field::Record(ContentType::RETURN_ROUTABILITY_CHECK), |r| {
         Ok(Some(match r.u8()? {
             0 => PathMessage::Challenge(r.array()?),
             1 => PathMessage::Response(r.array()?),

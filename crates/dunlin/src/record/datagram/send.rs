@@ -25,7 +25,7 @@ use crate::schedule::keys::TrafficKeys;
 use crate::settings::MTU_RANGE;
 use crate::transport::Epoch;
 use crate::wire::MAX_PLAINTEXT;
-use crate::wire::{AlertDescription, AlertLevel, ContentType, HandshakeType, Reader, What, Writer};
+use crate::wire::{AlertDescription, AlertLevel, ContentType, Field, HandshakeType, Reader, Writer};
 
 /// The datagram sizes that this side tries if larger ones do not come through, in bytes of UDP payload: for
 /// every IPv4 host, for most radio networks, and for IEEE 802.15.4 with uncompressed headers.
@@ -317,7 +317,7 @@ impl Sender {
         if self.key_update.is_some() && message.first() == Some(&HandshakeType::KEY_UPDATE.0) {
             return match self.next_update.replace(Box::new((message, None))) {
                 None => Ok(()),
-                Some(_) => Err(Internal::Bug(What::ThirdKeyUpdate).into()),
+                Some(_) => Err(Internal::Bug(Field::ThirdKeyUpdate).into()),
             };
         }
         // RFC 9147 §5.2: the number must not wrap.
@@ -354,7 +354,7 @@ impl Sender {
 
     /// Sends the KeyUpdate that is the latest message. `key` comes into use after its ACK.
     fn begin_update(&mut self, key: EpochKey) -> Result<(), Error> {
-        let number = self.flight.last_number().ok_or(Internal::Bug(What::NoUpdate))?;
+        let number = self.flight.last_number().ok_or(Internal::Bug(Field::NoUpdate))?;
         self.flush()?;
         self.key_update = Some(Box::new(KeyUpdate { number, key }));
         Ok(())

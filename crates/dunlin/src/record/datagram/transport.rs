@@ -30,10 +30,10 @@ impl Emitter for Datagram {
 
     fn message(&mut self, message: Vec<u8>) -> Result<(), Error> {
         // RFC 6347 §4.2.4: only a whole flight answers a flight. DTLS 1.3 acknowledges parts.
-        if self.has_heard && !self.complete && !self.protocol().has_acks() {
+        if self.retransmit.has_heard && !self.complete && !self.protocol().has_acks() {
             self.answered();
         }
-        if self.gave_up {
+        if self.retransmit.gave_up {
             self.progress();
         }
         self.sender.message(message)
@@ -168,7 +168,7 @@ impl Emitter for Datagram {
 
     fn handshake_complete(&mut self) {
         // The side that has sent the last flight of DTLS 1.2 keeps it.
-        if self.has_heard && !self.protocol().has_acks() {
+        if self.retransmit.has_heard && !self.protocol().has_acks() {
             self.answered();
         }
         self.complete = true;
@@ -192,10 +192,10 @@ impl Transport for Datagram {
             if let Some(message) = self.receiver.next_message(&mut |message| reads.message(protocol, message))
             {
                 self.timers.stop(Timer::DropParts);
-                if !self.has_heard && self.side == Side::Server && !self.complete {
+                if !self.retransmit.has_heard && self.side == Side::Server && !self.complete {
                     self.sender.begin(message.number, self.receiver.plain_sequence());
                 }
-                self.has_heard = true;
+                self.retransmit.has_heard = true;
                 if message.typ == HandshakeType::SERVER_HELLO {
                     self.sender.knows_version();
                 }
@@ -211,7 +211,8 @@ impl Transport for Datagram {
             let established: Option<&dyn Fn(HandshakeType) -> Reading> =
                 if self.complete { Some(&reading) } else { None };
             let mut heard = None;
-            let received = self.receiver.next_record(&mut heard, established, self.backoff.is_patient())?;
+            let received =
+                self.receiver.next_record(&mut heard, established, self.retransmit.backoff.is_patient())?;
             heard.map_or(Ok(()), |heard| self.follow(&heard))?;
             match received {
                 Some(Received::Path(path, len, message)) => self.path_message(path, len, message)?,
@@ -236,9 +237,9 @@ impl Transport for Datagram {
                     }
                     // RFC 9147 §5.8.1: an ACK of a part asks for the rest. §7.1: an empty one says that only
                     // the hello arrived.
-                    self.resend_wanted |= epoch <= HANDSHAKE_EPOCH
+                    self.retransmit.resend_wanted |= epoch <= HANDSHAKE_EPOCH
                         && (is_progress || numbers.is_empty())
-                        && !self.backoff.is_patient();
+                        && !self.retransmit.backoff.is_patient();
                     if epoch > HANDSHAKE_EPOCH {
                         return Ok(Some(Incoming::Acknowledgement));
                     }
@@ -246,15 +247,15 @@ impl Transport for Datagram {
                 // RFC 9147 §5.8.1: a repeated ClientHello asks for the server's flight again. RFC 6347
                 // §4.2.4: so does the repeated end of the flight before the last one.
                 Some(Received::Repeated) => {
-                    self.repeat_wanted |= self.side == Side::Server || self.keeps_last_flight();
+                    self.retransmit.repeat_wanted |= self.side == Side::Server || self.keeps_last_flight();
                 }
                 // The peer has completed its handshake, so it needs the last flight no more.
                 Some(Received::Data) if self.keeps_last_flight() => self.sender.drop_flight(),
                 Some(Received::Data | Received::Nothing | Received::Messages(..)) => {}
                 None => {
-                    let rest = self.resend_wanted;
-                    let all = self.repeat_wanted;
-                    (self.resend_wanted, self.repeat_wanted) = (false, false);
+                    let rest = self.retransmit.resend_wanted;
+                    let all = self.retransmit.repeat_wanted;
+                    (self.retransmit.resend_wanted, self.retransmit.repeat_wanted) = (false, false);
                     if (rest || all) && self.sender.has_room() {
                         if all { self.repeat()? } else { self.resend(self.budget())? }
                     }

@@ -11,7 +11,7 @@ use crate::protocol::Protocol;
 use crate::record::protect::{self, RecordKey, Sequence};
 use crate::schedule::keys::{RecordForm, TrafficKeys};
 use crate::transport::{Epoch, Incoming, Reads};
-use crate::wire::{AlertDescription, AlertLevel, ContentType, What};
+use crate::wire::{AlertDescription, AlertLevel, ContentType, Field};
 use crate::wire::{MAX_CIPHERTEXT, MAX_PLAINTEXT};
 
 /// The most consecutive records without effect (empty data, ChangeCipherSpec). More count as an attack.
@@ -150,7 +150,7 @@ impl Receiver {
         if self.seen_dummy && protocol.changes_cipher_spec() {
             // RFC 5246 §7.1: a TLS 1.2 peer sends ChangeCipherSpec only after both sides have negotiated
             // keys.
-            return Err(PeerMisbehaved::UnexpectedRecord(What::EarlyChangeCipherSpec).into());
+            return Err(PeerMisbehaved::UnexpectedRecord(Field::EarlyChangeCipherSpec).into());
         }
         Ok(())
     }
@@ -177,7 +177,7 @@ impl Receiver {
     /// A TLS 1.2 ChangeCipherSpec is allowed only where the handshake has negotiated keys. Anywhere else it
     /// would activate keys that an attacker may know.
     fn change_cipher_spec(&mut self) -> Result<(), Error> {
-        let key = self.next_key.take().ok_or(PeerMisbehaved::UnexpectedRecord(What::ChangeCipherSpec))?;
+        let key = self.next_key.take().ok_or(PeerMisbehaved::UnexpectedRecord(Field::ChangeCipherSpec))?;
         self.use_key(key, Epoch::Handshake);
         self.content_limit = self.next_limit.take().or(self.content_limit);
         Ok(())
@@ -236,7 +236,7 @@ impl Receiver {
             // RFC 8446 §5.1: the receiver ignores the version. But a major version other than 3 is not TLS at
             // all.
             if *major != 3 || !typ.is_of_streams() {
-                return Err(PeerMisbehaved::UnexpectedRecord(What::NotTls).into());
+                return Err(PeerMisbehaved::UnexpectedRecord(Field::NotTls).into());
             }
             let protected = self.key.is_some()
                 && (typ == ContentType::APPLICATION_DATA || self.protocol.changes_cipher_spec());
@@ -320,7 +320,7 @@ impl Receiver {
             _ => self.key.is_none(),
         };
         if !allowed {
-            return Err(PeerMisbehaved::UnexpectedRecord(What::Record(typ)).into());
+            return Err(PeerMisbehaved::UnexpectedRecord(Field::Record(typ)).into());
         }
         Ok((typ, body))
     }
@@ -335,12 +335,12 @@ impl Receiver {
         }
         // RFC 8446 §5.4: a record without a non-zero byte is unexpected_message.
         let Some(at) = inner.iter().rposition(|b| *b != 0) else {
-            return Err(PeerMisbehaved::UnexpectedRecord(What::Zeros).into());
+            return Err(PeerMisbehaved::UnexpectedRecord(Field::Zeros).into());
         };
         let typ = ContentType(inner.get(at).copied().unwrap_or_default());
         // RFC 8446 §5: a protected ChangeCipherSpec is unexpected_message, whatever its content.
         if typ == ContentType::CHANGE_CIPHER_SPEC {
-            return Err(PeerMisbehaved::UnexpectedRecord(What::ProtectedChangeCipherSpec).into());
+            return Err(PeerMisbehaved::UnexpectedRecord(Field::ProtectedChangeCipherSpec).into());
         }
         Ok((typ, start..start + at))
     }
@@ -353,11 +353,11 @@ impl Receiver {
         // with a renegotiation's message. This engine rejects it all the same, as BoringSSL does: real peers
         // write a message as a whole, and interleaved data would hide excess bytes after Finished.
         if typ != ContentType::HANDSHAKE && !self.handshake.is_empty() {
-            return Err(PeerMisbehaved::UnexpectedRecord(What::InsideMessage).into());
+            return Err(PeerMisbehaved::UnexpectedRecord(Field::InsideMessage).into());
         }
         match typ {
             ContentType::HANDSHAKE if self.next_key.is_some() => {
-                Err(PeerMisbehaved::UnexpectedRecord(What::BeforeChangeCipherSpec).into())
+                Err(PeerMisbehaved::UnexpectedRecord(Field::BeforeChangeCipherSpec).into())
             }
             ContentType::HANDSHAKE => {
                 // RFC 8446 §5.1: "Implementations MUST NOT send zero-length fragments of Handshake types".
@@ -377,19 +377,21 @@ impl Receiver {
                     return Err(PeerMisbehaved::EmptyRecord.into());
                 }
                 // RFC 8446 §5.1: an alert is one record of two bytes.
-                let [level, description] = content else { return Err(Malformed::Length(What::Alert).into()) };
+                let [level, description] = content else {
+                    return Err(Malformed::Length(Field::Alert).into());
+                };
                 Ok(Some(Incoming::Alert(AlertLevel(*level), AlertDescription(*description))))
             }
             ContentType::CHANGE_CIPHER_SPEC if self.protocol.changes_cipher_spec() => {
                 if content != [1] {
-                    return Err(Malformed::Value(What::ChangeCipherSpec).into());
+                    return Err(Malformed::Value(Field::ChangeCipherSpec).into());
                 }
                 self.change_cipher_spec()?;
                 Ok(None)
             }
             ContentType::CHANGE_CIPHER_SPEC => {
                 self.seen_dummy = true;
-                self.count_idle(What::ChangeCipherSpecs)?;
+                self.count_idle(Field::ChangeCipherSpecs)?;
                 Ok(None)
             }
             ContentType::APPLICATION_DATA if self.epoch.is_some_and(|e| e != Epoch::Handshake) => {
@@ -399,18 +401,18 @@ impl Receiver {
                     self.early_left = left.ok_or(PeerMisbehaved::TooMuchEarlyData)?;
                 }
                 if content.is_empty() {
-                    self.count_idle(What::EmptyRecords)?;
+                    self.count_idle(Field::EmptyRecords)?;
                 } else {
                     self.idle = 0;
                     self.data = range;
                 }
                 Ok(None)
             }
-            _ => Err(PeerMisbehaved::UnexpectedRecord(What::Record(typ)).into()),
+            _ => Err(PeerMisbehaved::UnexpectedRecord(Field::Record(typ)).into()),
         }
     }
 
-    fn count_idle(&mut self, what: What) -> Result<(), Error> {
+    fn count_idle(&mut self, what: Field) -> Result<(), Error> {
         self.idle += 1;
         if self.idle > MAX_IDLE_RECORDS { Err(PeerMisbehaved::Flood(what).into()) } else { Ok(()) }
     }

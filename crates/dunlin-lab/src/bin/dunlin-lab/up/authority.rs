@@ -29,7 +29,7 @@ use tempfile::TempDir;
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 
-use super::setup::{SERVER, setup_failed, signing_key};
+use super::setup::{SERVER, setup_failed};
 
 /// The name of the registry.
 const ORIGIN: &str = "dunlin-up.example/1";
@@ -62,11 +62,11 @@ impl Authority {
         server: &Identity,
         roots: X509Trust,
     ) -> Result<Self, Error> {
-        let registry = signing_key(provider, &KeyPair::generate(KeyType::Ed25519)?)?;
-        let operator = signing_key(provider, &KeyPair::generate(KeyType::P256)?)?;
+        let registry = KeyPair::generate(KeyType::Ed25519)?.signing_key(provider)?;
+        let operator = KeyPair::generate(KeyType::P256)?.signing_key(provider)?;
         let did = KEY.create(&public(&*operator)?).map_err(setup_failed)?;
         let document = KEY.resolve(&did).map_err(setup_failed)?;
-        let server = Credential::x509(server.chain.clone(), signing_key(provider, &server.key)?);
+        let server = Credential::x509(server.chain.clone(), server.key.signing_key(provider)?);
         Ok(Self { provider: provider.clone(), registry, operator, document, server, roots })
     }
 
@@ -91,7 +91,7 @@ impl Authority {
         let own = pair()?;
         let next = pair()?;
         let recovery = pair()?;
-        let key = signing_key(&self.provider, &own)?;
+        let key = own.signing_key(&self.provider)?;
         let document = first_document(
             &self.provider,
             ORIGIN,
@@ -195,7 +195,7 @@ impl Holder {
 
     /// Makes the next key the present one.
     fn rotate(&mut self) -> Result<(), Error> {
-        let key = signing_key(&self.provider, &self.next)?;
+        let key = self.next.signing_key(&self.provider)?;
         let next = KeyPair::generate(KeyType::P256)?;
         let document = self.state.rotated(&public(&*key)?, hash(&self.provider, &next)?);
         let document = document.map_err(setup_failed)?;

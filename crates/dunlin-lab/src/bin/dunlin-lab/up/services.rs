@@ -5,12 +5,11 @@
 use std::convert::Infallible;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::time::Duration;
 
 use dunlin_coap::coap_lite::{CoapRequest, CoapResponse, Packet};
 use dunlin_coap::{CoapServer, Peer};
 use dunlin_command::report::identity as identity_of;
-use dunlin_tokio::DtlsEndpoint;
+use dunlin_tokio::{DtlsEndpoint, places};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::{Bytes, Incoming};
 use hyper::server::conn::http1;
@@ -24,8 +23,6 @@ use super::setup::{Setup, Way};
 
 /// The ports of each device with TCS: one for its association, and one for the next.
 const PORTS: usize = 2;
-/// The pause after a failure to accept, for lack of file descriptors.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// The maximum length of a message in bytes.
 const MAX_MESSAGE: usize = 64 << 10;
 /// The header with the client's identity (docs/gateway.md).
@@ -86,10 +83,8 @@ impl Services {
 /// Serves each connection in a task of its own. The gateway reports connections that fail.
 async fn accept<F: Future<Output = ()> + Send + 'static>(listener: TcpListener, serve: fn(TcpStream) -> F) {
     loop {
-        match listener.accept().await {
-            Ok((tcp, _)) => drop(tokio::spawn(serve(tcp))),
-            Err(_) => tokio::time::sleep(ACCEPT_PAUSE).await,
-        }
+        let (tcp, _) = places::accept(&listener, |_| {}).await;
+        tokio::spawn(serve(tcp));
     }
 }
 

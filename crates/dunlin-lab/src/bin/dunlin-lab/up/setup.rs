@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use dunlin::auth::{Psk as PskKey, RawKeyTrust, X509Trust};
 use dunlin::cache::{CacheMode, DEFAULT_MAX_AGE};
-use dunlin::crypto::{CryptoProvider, SigningKey, Tls13CipherSuite};
+use dunlin::crypto::{CryptoProvider, Tls13CipherSuite};
 use dunlin::wire::{PskKeyExchangeMode, SignatureScheme};
 use dunlin::{
     ClientAuth, ClientConfig, Credential, Migration, Multihoming, NodeIds, PeerIdentity, PortScheme, Profile,
@@ -23,7 +23,7 @@ use dunlin_pki::{
 };
 use dunlin_store::psk::{Identity as PskName, PskRecord, PskRecords, PskSet, psktool};
 use dunlin_store::{MemoryClientCache, MemoryClientSessions};
-use pki_types::{PrivateKeyDer, ServerName};
+use pki_types::ServerName;
 use tokio::sync::Mutex;
 use zeroize::Zeroizing;
 
@@ -274,6 +274,9 @@ impl Setup {
     }
 }
 
+/// The configuration of a device, and the expected identities of the device and of the gateway.
+type Sides = (ClientConfig, String, String);
+
 /// Makes devices, and collects what the gateway must know about them.
 struct Maker {
     provider: Arc<CryptoProvider>,
@@ -345,8 +348,7 @@ impl Maker {
                 let as_client = format!("vc:{}", made.did());
                 holder = Some(Mutex::new(made));
                 // Each connection has a configuration of its own.
-                let profile = Profile::builder(self.provider.clone());
-                let profile = profile.trust(Trust { x509: Some(self.trust()?), raw_key: None });
+                let profile = Profile::builder(self.provider.clone()).trust(self.trust()?);
                 (client(profile)?, as_client, format!("X.509 {SERVER}"))
             }
             Way::Did => self.bare_did()?,
@@ -367,28 +369,28 @@ impl Maker {
 
     /// A certificate of this key type; the device verifies P-256 alone, and so the gateway's fast
     /// certificate.
-    fn x509(&self, name: &str, key_type: KeyType) -> Result<(ClientConfig, String, String), Error> {
+    fn x509(&self, name: &str, key_type: KeyType) -> Result<Sides, Error> {
         self.x509_with(name, self.leaf(name, key_type)?)
     }
 
-    fn x509_with(&self, name: &str, identity: Identity) -> Result<(ClientConfig, String, String), Error> {
-        let key = signing_key(&self.provider, &identity.key)?;
+    fn x509_with(&self, name: &str, identity: Identity) -> Result<Sides, Error> {
+        let key = identity.key.signing_key(&self.provider)?;
         let profile = self
             .lean(&dunlin_awslc::TLS13_AES_128_GCM_SHA256, SignatureScheme::ECDSA_SECP256R1_SHA256)
-            .trust(Trust { x509: Some(self.trust()?), raw_key: None })
+            .trust(self.trust()?)
             .credentials(vec![Credential::x509(identity.chain, key)]);
         Ok((client(profile)?, format!("x509:dns:{name}"), format!("X.509 {SERVER}")))
     }
 
     /// As [`Self::x509`], with TLS 1.2 and renegotiation.
-    fn tls12(&self, name: &str) -> Result<(ClientConfig, String, String), Error> {
+    fn tls12(&self, name: &str) -> Result<Sides, Error> {
         let identity = self.leaf(name, KeyType::P256)?;
-        let key = signing_key(&self.provider, &identity.key)?;
+        let key = identity.key.signing_key(&self.provider)?;
         let profile = Profile::builder(self.provider.clone())
             .cipher_suites(vec![])
             .tls12_cipher_suites(TLS12_CIPHER_SUITES.to_vec())
             .renegotiation(true)
-            .trust(Trust { x509: Some(self.trust()?), raw_key: None })
+            .trust(self.trust()?)
             .credentials(vec![Credential::x509(identity.chain, key)]);
         Ok((client(profile)?, format!("x509:dns:{name}"), format!("X.509 {SERVER}")))
     }
@@ -401,10 +403,10 @@ impl Maker {
         Ok(self.tree.intermediate.issue(&spec, KeyPair::generate(key_type)?)?)
     }
 
-    fn raw_key(&mut self) -> Result<(ClientConfig, String, String), Error> {
+    fn raw_key(&mut self) -> Result<Sides, Error> {
         let pair = KeyPair::generate(KeyType::Ed25519)?;
         self.raw_keys.push_str(&pair.public_key_pem()?);
-        let key = signing_key(&self.provider, &pair)?;
+        let key = pair.signing_key(&self.provider)?;
         let server = self.tree.server.key.public_key().clone();
         let as_client =
             base16ct::lower::encode_string(dunlin_awslc::SHA256.hash(&[pair.public_key()]).as_ref());
@@ -416,20 +418,20 @@ impl Maker {
         Ok((client(profile)?, format!("raw_key:sha256:{as_client}"), as_server))
     }
 
-    fn bare_did(&mut self) -> Result<(ClientConfig, String, String), Error> {
-        let key = signing_key(&self.provider, &KeyPair::generate(KeyType::P256)?)?;
+    fn bare_did(&mut self) -> Result<Sides, Error> {
+        let key = KeyPair::generate(KeyType::P256)?.signing_key(&self.provider)?;
         let holding = Holding::of_key(key, &[]).map_err(setup_failed)?;
         self.dids.push_str(&format!("{}\n", holding.did()));
         let as_client = holding.did().to_string();
         let own = holding.to_tls(&self.provider);
         let profile = Profile::builder(self.provider.clone())
-            .trust(Trust { x509: Some(self.trust()?), raw_key: None })
+            .trust(self.trust()?)
             .credentials(own.into_iter().collect())
             .ssi_messages(SsiMessages::Beside);
         Ok((client(profile)?, as_client, format!("X.509 {SERVER}")))
     }
 
-    fn psk(&mut self, name: &str, way: Way) -> Result<(ClientConfig, String, String), Error> {
+    fn psk(&mut self, name: &str, way: Way) -> Result<Sides, Error> {
         let key = self.psk_key(name)?;
         let mut profile = self.lean(&dunlin_awslc::TLS13_AES_128_CCM_SHA256, SignatureScheme::ED25519);
         if way == Way::Psk {
@@ -443,8 +445,9 @@ impl Maker {
         Profile::lean(self.provider.clone(), suite, dunlin_awslc::X25519, scheme)
     }
 
-    fn trust(&self) -> Result<X509Trust, Error> {
-        X509Trust::anchors([self.tree.root.certificate().clone()]).map_err(setup_failed)
+    fn trust(&self) -> Result<Trust, Error> {
+        let roots = X509Trust::anchors([self.tree.root.certificate().clone()]).map_err(setup_failed)?;
+        Ok(Trust { x509: Some(roots), raw_key: None })
     }
 
     /// Makes a pre-shared key with this identity, which the gateway knows.
@@ -459,9 +462,9 @@ impl Maker {
     /// A server with TCS for devices with certificates. An association with a port of its own has no checks
     /// of addresses, so the server follows its client without one.
     fn coaps(&self) -> Result<Arc<ServerConfig>, Error> {
-        let key = signing_key(&self.provider, &self.tree.server.key)?;
+        let key = self.tree.server.key.signing_key(&self.provider)?;
         let profile = Profile::builder(self.provider.clone())
-            .trust(Trust { x509: Some(self.trust()?), raw_key: None })
+            .trust(self.trust()?)
             .credentials(vec![Credential::x509(self.tree.server.chain.clone(), key)]);
         let config = ServerConfig::new(profile.build().map_err(setup_failed)?).map_err(setup_failed)?;
         let config = config.with_client_auth(ClientAuth::Required).map_err(setup_failed)?;
@@ -499,12 +502,6 @@ impl Maker {
         files.append(&mut self.tunnels);
         Ok(files)
     }
-}
-
-pub(super) fn signing_key(provider: &CryptoProvider, key: &KeyPair) -> Result<Arc<dyn SigningKey>, Error> {
-    let der = key.to_pkcs8()?;
-    let der = PrivateKeyDer::Pkcs8(der.as_slice().into());
-    provider.key_loader.load(&der).map_err(setup_failed)
 }
 
 fn client(profile: ProfileBuilder) -> Result<ClientConfig, Error> {

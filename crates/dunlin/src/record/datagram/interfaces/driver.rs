@@ -112,7 +112,9 @@ impl Datagram {
         let is_checked = self.paths.are_checked();
         let now = self.now;
         let present = self.paths.present().local;
-        if let Some(interfaces) = self.interfaces.as_mut().filter(|_| heard.path.local == present) {
+        if heard.path.local == present
+            && let Some(interfaces) = self.interfaces.as_mut()
+        {
             interfaces.heard(now, heard, is_checked);
             self.plan_probes();
         }
@@ -349,7 +351,7 @@ impl Datagram {
         let timeout = interfaces.settings.timeout;
         let Some(interface) = interfaces.interface(local) else { return Ok(()) };
         let next = self.now + interface.pause(timeout);
-        let id = interface.id.clone().filter(|_| local != present.local);
+        let id = if local != present.local { interface.id.clone() } else { None };
         if needs_ids && local != present.local && id.is_none() {
             // It needs an ID first.
             (interface.probe, interface.standing) = (None, Standing::New);
@@ -371,7 +373,7 @@ impl Datagram {
         self.timers.stop(Timer::Probe);
         let present = self.paths.present().local;
         let Some(interfaces) = self.interfaces.as_ref().filter(|_| !self.sender.is_closed()) else { return };
-        let probes = interfaces.deadline(present).filter(|_| self.paths.are_checked());
+        let probes = if self.paths.are_checked() { interfaces.deadline(present) } else { None };
         if let Some(deadline) = interfaces.wakes.then_some(self.now).or(probes) {
             self.timers.start(Timer::Probe, deadline);
         }

@@ -395,7 +395,7 @@ impl Interfaces {
     fn doubt(&self, present: Local) -> Option<Instant> {
         let interface = self.list.iter().find(|interface| interface.local == present)?;
         let is_open = interface.probe.is_none() && interface.standing != Standing::Failed;
-        let oldest = self.kept.front().filter(|_| is_open);
+        let oldest = if is_open { self.kept.front() } else { None };
         let is_unproven = is_open && interface.unproven >= PROOF_AFTER;
         match oldest.map(|oldest| oldest.at + interface.patience(self.settings.timeout)) {
             // It is due at once: the latest data has just left.

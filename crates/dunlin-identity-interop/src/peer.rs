@@ -1,25 +1,19 @@
 //! `did:peer`, algorithms 0 and 2: the identifier contains the keys and services (DIF, Peer DID Method
 //! Specification).
 
-use alloc::borrow::ToOwned;
-use alloc::format;
-use alloc::vec::Vec;
-
 use base64ct::{Base64UrlUnpadded, Encoding};
+use dunlin_identity::encoding::json;
+use dunlin_identity::key::{KeyError, PublicKey};
+use dunlin_identity::method::{Method, MethodError};
+use dunlin_identity::{DID_CONTEXT, Did, DidDocument, MULTIKEY_CONTEXT};
 use serde_json::{Map, Value, json};
-
-use super::{Method, MethodError};
-use crate::did::Did;
-use crate::document::{DID_CONTEXT, DidDocument, MULTIKEY_CONTEXT};
-use crate::encoding::json;
-use crate::key::{KeyError, PublicKey};
 
 /// `did:peer` with one key (algorithm 0), which it also makes, and with several keys and services (algorithm
 /// 2). The other algorithms need documents that the peer has sent before.
 #[derive(Debug)]
 pub struct Peer;
 
-/// The method, for [`Methods`](super::Methods).
+/// The method, for [`Methods`](dunlin_identity::method::Methods).
 pub static PEER: Peer = Peer;
 
 /// The relationships of keys by their codes (Method 2, Purpose Codes).

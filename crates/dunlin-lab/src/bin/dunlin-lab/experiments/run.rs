@@ -13,7 +13,7 @@ use serde_json::json;
 
 /// List the experiments.
 #[derive(ClapArgs)]
-pub(super) struct List {
+pub(crate) struct List {
     /// Print JSON.
     #[arg(long)]
     json: bool,
@@ -32,7 +32,7 @@ Examples:
 
 In JSON, a figure is a median; the suffixes _mean, _min and _max mark its mean, least and greatest value, and the prefix
 paper_ marks the paper's figure. Units are part of the names.")]
-pub(super) struct Run {
+pub(crate) struct Run {
     /// The name of the experiment: see `dunlin-lab list`.
     name: String,
     /// Write the rows, the command, its date, the machine and all versions to a JSON file, replacing an
@@ -91,7 +91,7 @@ impl From<WayArg> for Way {
 
 /// Execute a task that is measured from outside: `dunlin-lab run caching` starts this under valgrind.
 #[derive(ClapArgs)]
-pub(super) struct Measured {
+pub(crate) struct Measured {
     task: String,
     protocol: String,
     credential: String,
@@ -102,29 +102,29 @@ pub(super) struct Measured {
 
 /// Run one side of an upload: `dunlin-lab run policy` starts this.
 #[derive(ClapArgs)]
-pub(super) struct Upload {
+pub(crate) struct Upload {
     words: Vec<OsString>,
 }
 
 /// Runs `dunlin-lab list`.
 pub(super) fn list(args: &List, out: &mut dyn Write) -> Result<(), Error> {
     if args.json {
-        let all = experiment::all().iter().map(|experiment| {
-            json!({ "name": experiment.name(), "ways": ways(*experiment), "about": experiment.about() })
+        let all = experiment::ALL.iter().map(|experiment| {
+            json!({ "name": experiment.name, "ways": ways(experiment), "about": experiment.about.subject })
         });
         writeln!(out, "{:#}", json!(all.collect::<Vec<_>>()))?;
         return Ok(());
     }
-    for experiment in experiment::all() {
-        let ways = ways(*experiment).join(", ");
-        writeln!(out, "{:<12}  {ways:<13}  {}", experiment.name(), experiment.about())?;
+    for experiment in &experiment::ALL {
+        let ways = ways(experiment).join(", ");
+        writeln!(out, "{:<12}  {ways:<13}  {}", experiment.name, experiment.about.subject)?;
     }
     writeln!(out, "\nreal: in network namespaces, as root; virtual: in virtual time, without privileges")?;
     Ok(())
 }
 
-fn ways(experiment: &dyn Experiment) -> Vec<&'static str> {
-    experiment.ways().iter().map(|way| way.name()).collect()
+fn ways(experiment: &Experiment) -> Vec<&'static str> {
+    experiment.ways.iter().map(|way| way.name()).collect()
 }
 
 /// Runs `dunlin-lab measured`.
@@ -155,17 +155,17 @@ pub(super) fn run(args: &Run, out: &mut dyn Write) -> Result<(), Error> {
     let date = report::now();
     let progress = Progress::on_stderr();
     let mut rows = vec![];
-    let end = experiment.run(&plan, &progress, &mut rows);
+    let end = (experiment.run)(&plan, &progress, &mut rows);
     drop(progress);
     if rows.is_empty() {
         // Nothing was measured, so there is nothing to keep.
         end?;
         return Ok(());
     }
-    let mut report = Report::new(experiment.name(), command(), plan.seed, plan.runs, rows);
+    let mut report = Report::new(experiment.name, command(), plan.seed, plan.runs, rows);
     report.date = date;
     if plan.way == Way::Real {
-        report.packages = report::versions(experiment.packages());
+        report.packages = report::versions(experiment.packages);
     }
     if let Err(error) = &end {
         report.incomplete = error.to_string();
@@ -183,7 +183,7 @@ pub(super) fn run(args: &Run, out: &mut dyn Write) -> Result<(), Error> {
 }
 
 impl Run {
-    fn plan(&self, experiment: &dyn Experiment) -> Result<Plan, Error> {
+    fn plan(&self, experiment: &Experiment) -> Result<Plan, Error> {
         let mut plan = Plan::new(experiment);
         plan.quick = self.quick;
         plan.seed = self.seed;
@@ -194,8 +194,8 @@ impl Run {
         plan.runs = self.runs.unwrap_or(plan.runs);
         plan.held = self.held()?;
         if let Some(way) = self.way.map(Way::from) {
-            if !experiment.ways().contains(&way) {
-                let why = format!("the {} way is not available for {}", way.name(), experiment.name());
+            if !experiment.ways.contains(&way) {
+                let why = format!("the {} way is not available for {}", way.name(), experiment.name);
                 return Err(Error::usage("way", why, format_args!("take {}", ways(experiment).join(" or "))));
             }
             plan.way = way;

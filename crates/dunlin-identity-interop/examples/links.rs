@@ -43,12 +43,12 @@ use dunlin::{
     Answer, ClientAuth, ClientConfig, Credential, Event, Now, Profile, Question, ServerAddress, ServerConfig,
     SsiMessages, TlsConnection,
 };
-use dunlin_identity::credential::links::{LinksCredential, LinksIssuer};
 use dunlin_identity::encoding::json::{self, Value};
-use dunlin_identity::handshake::{DocumentCache, IdentifierVerifier, LinksVerifier, Refusal, ResolveError};
+use dunlin_identity::handshake::{DocumentCache, IdentifierVerifier, Refusal, ResolveError};
 use dunlin_identity::key::PublicKey;
-use dunlin_identity::method::ott::{self, OttDid, OttMessage};
 use dunlin_identity::{Did, TrustList};
+use dunlin_identity_interop::ott::{self, OttDid, OttMessage};
+use dunlin_identity_interop::{LinksCredential, LinksIssuer, LinksRefusal, LinksVerifier};
 use pki_types::pem::PemObject;
 use pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, SubjectPublicKeyInfoDer};
 
@@ -360,19 +360,19 @@ impl Program {
             return Ok(Answer::Failed);
         };
         let now = now_s()?;
-        let judge = || -> Result<Box<Verified>, Refusal> {
+        let judge = || -> Result<Box<Verified>, LinksRefusal> {
             match certificate_type {
                 CertificateType::DECENTRALISED_IDENTIFIER => {
-                    accepted.identifiers.judge(&certificates, None, now)
+                    Ok(accepted.identifiers.judge(&certificates, None, now)?)
                 }
                 _ => accepted.credentials.judge(&certificates, &algorithms, now),
             }
         };
         let mut judged = judge();
-        if let Some(did) = judged.as_ref().err().and_then(Refusal::wanted).cloned() {
+        if let Some(did) = judged.as_ref().err().and_then(LinksRefusal::wanted).cloned() {
             judged = match self.look_up(&did, &accepted.known) {
                 Ok(()) => judge(),
-                Err(error) => Err(ResolveError::LookUp(did, error.to_string()).into()),
+                Err(error) => Err(Refusal::from(ResolveError::LookUp(did, error.to_string())).into()),
             };
         }
         let judged = judged.map(|peer| Acceptance::within(peer.validity).with_peer(peer));

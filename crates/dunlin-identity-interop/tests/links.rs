@@ -1,6 +1,7 @@
 //! Credentials of the paper's public implementation.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may fail")]
 
+#[path = "../../dunlin-identity/tests/keys/mod.rs"]
 mod keys;
 
 use std::sync::Arc;
@@ -11,10 +12,12 @@ use dunlin::crypto::SigningKey;
 use dunlin::pki_types::CertificateDer;
 use dunlin::wire::{AlertDescription as Alert, DidMethod, SignatureScheme};
 use dunlin_identity::Did;
-use dunlin_identity::credential::links::{LinksCredential, LinksError, LinksIssuer, verify};
-use dunlin_identity::handshake::{CredentialIdentity, DocumentCache, LinksVerifier, Refusal};
+use dunlin_identity::handshake::{CredentialIdentity, DocumentCache, Refusal};
 use dunlin_identity::key::KeyError;
-use dunlin_identity::method::ott::{self, OttDid};
+use dunlin_identity_interop::ott::{self, OttDid};
+use dunlin_identity_interop::{
+    LinksCredential, LinksError, LinksIssuer, LinksRefusal, LinksVerifier, verify,
+};
 use keys::{ed25519, p256, p384, provider, public, rsa};
 use serde_json::{Value, json};
 
@@ -167,7 +170,7 @@ fn refuses_other_issuers_subjects_and_times() {
 }
 
 /// The handshake verifier's verdict on this credential. `known`: whether the subject's document is at hand.
-fn judged(text: &str, known: bool, now: i64) -> Result<CredentialIdentity, Refusal> {
+fn judged(text: &str, known: bool, now: i64) -> Result<CredentialIdentity, LinksRefusal> {
     let provider = Arc::new(provider());
     let cache = Arc::new(DocumentCache::new(Arc::clone(&provider), vec![DidMethod::OTT], 60));
     let subject: Did = credential().subject.parse().unwrap();
@@ -214,10 +217,10 @@ fn handshakes_need_one_credential_a_trusted_issuer_and_an_accepted_signature() {
     let provider = Arc::new(provider());
     let empty = LinksVerifier::new(Arc::clone(&provider), Vec::new());
     assert!(empty.check().is_err());
-    assert_eq!(empty.judge(&[], provider.signatures.all, NOW).unwrap_err(), Refusal::Entries);
+    assert_eq!(empty.judge(&[], provider.signatures.all, NOW).unwrap_err(), Refusal::Entries.into());
     let issuer = LinksIssuer { method: METHOD.to_owned(), key: public(&*ed25519(5)) };
     let verifier = LinksVerifier::new(Arc::clone(&provider), vec![issuer]);
     let entries = [CertificateDer::from(vector().1.into_bytes())];
     let refusal = verifier.judge(&entries, &[], NOW).unwrap_err();
-    assert_eq!(refusal, Refusal::Algorithm(SignatureScheme::ED25519));
+    assert_eq!(refusal, Refusal::Algorithm(SignatureScheme::ED25519).into());
 }

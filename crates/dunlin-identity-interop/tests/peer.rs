@@ -2,10 +2,14 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may fail")]
 
+#[path = "../../dunlin-identity/tests/keys/mod.rs"]
+mod keys;
+
 use base64ct::{Base64UrlUnpadded, Encoding};
 use dunlin_identity::key::{KeyError, KeyType, base58btc};
-use dunlin_identity::method::{JWK, KEY, Method, MethodError, Methods, PEER};
+use dunlin_identity::method::{JWK, KEY, Method, MethodError, Methods};
 use dunlin_identity::{Did, DidDocument, DocumentError, Relationship};
+use dunlin_identity_interop::PEER;
 use serde_json::Value;
 
 const KEY_DID: &str = "did:key:z6MkpTHR8VNsBxYAAWHut2Geadd9jSwuBV8xRoAnwWsdvktH";
@@ -73,4 +77,10 @@ fn bounds_the_number_of_keys() {
         |count: usize| format!("2{}", ".Vz6MkpTHR8VNsBxYAAWHut2Geadd9jSwuBV8xRoAnwWsdvktH".repeat(count));
     assert!(resolve(&keys(16)).is_ok());
     assert_eq!(resolve(&keys(17)), Err(MethodError::Document(DocumentError::TooManyMethods)));
+}
+
+#[test]
+fn a_key_is_too_long_for_a_did_that_contains_it() {
+    let key = keys::public(&*keys::ml_dsa44(7));
+    assert_eq!(PEER.create(&key), Err(MethodError::Key("peer", KeyError::UnknownType)));
 }

@@ -4,20 +4,14 @@
 //! A DID names one message, so that a resolver never sees a later one: not even a deactivation. Use it for
 //! interoperability alone.
 
-use alloc::format;
-use alloc::string::String;
-use alloc::vec::Vec;
-
 use blake2::digest::Digest;
 use blake2::{Blake2b, digest::consts::U32};
 use der::pem;
 use dunlin::crypto::{CryptoProvider, SigningKey};
+use dunlin_identity::encoding::json;
+use dunlin_identity::key::{self, KeyError, KeyType, PublicKey};
+use dunlin_identity::{DID_CONTEXT, Did, DidDocument, DidError, DocumentError, MULTIKEY_CONTEXT};
 use serde_json::{Value, json};
-
-use crate::did::{Did, DidError};
-use crate::document::{DID_CONTEXT, DidDocument, DocumentError, MULTIKEY_CONTEXT};
-use crate::encoding::json;
-use crate::key::{self, KeyError, KeyType, PublicKey};
 
 /// The longest document in a message, in bytes.
 pub const MAX_OTT_DOCUMENT: usize = 3000;

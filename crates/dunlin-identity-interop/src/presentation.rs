@@ -5,14 +5,12 @@
 //! presentation's proof.
 
 use dunlin::crypto::{CryptoProvider, SigningKey};
+use dunlin_identity::credential::proof::{self, Proof, ProofError};
+use dunlin_identity::credential::status::StatusLists;
+use dunlin_identity::credential::{CREDENTIALS_V2, CredentialError, Seconds, VerifiedCredential, Verifier};
+use dunlin_identity::encoding::json::{self, JsonError};
+use dunlin_identity::{DidDocument, DidUrl, DocumentError, Relationship};
 use serde_json::{Map, Value, json};
-
-use super::proof::{self, Proof, ProofError};
-use super::status::StatusLists;
-use super::{CREDENTIALS_V2, CredentialError, Seconds, VerifiedCredential, Verifier, texts};
-use crate::did::DidUrl;
-use crate::document::{DidDocument, DocumentError, Relationship};
-use crate::encoding::json::{self, JsonError};
 
 /// The longest presentation, in bytes.
 pub const MAX_PRESENTATION: usize = 64 * 1024;
@@ -107,66 +105,73 @@ pub fn present(
     if text.len() > MAX_PRESENTATION { Err(PresentationError::TooLong) } else { Ok(text) }
 }
 
-impl Verifier {
-    /// Verifies a presentation by the DID of `holder`, and all credentials in it, which must be about that
-    /// DID.
-    ///
-    /// # Errors
-    /// The first check that fails.
-    pub fn verify_presentation(
-        &self,
-        provider: &CryptoProvider,
-        presentation: &[u8],
-        holder: &DidDocument,
-        audience: Audience<'_>,
-        lists: &StatusLists,
-        now: Seconds,
-    ) -> Result<Vec<VerifiedCredential>, PresentationError> {
-        if presentation.len() > MAX_PRESENTATION {
-            return Err(PresentationError::TooLong);
-        }
-        let secured = json::read_bounded(presentation, MAX_PRESENTATION)?;
-        let first = texts(secured.get("@context")).and_then(|urls| urls.first().copied());
-        if first != Some(CREDENTIALS_V2) {
-            return Err(PresentationError::Member("@context"));
-        }
-        if !texts(secured.get("type")).is_some_and(|types| types.contains(&"VerifiablePresentation")) {
-            return Err(PresentationError::Member("type"));
-        }
-        if secured.get("holder").and_then(Value::as_str) != Some(holder.id().as_str()) {
-            return Err(PresentationError::Holder);
-        }
-        let proof = Proof::take(&secured, now, Relationship::Authentication)?;
-        if proof.option("challenge") != Some(audience.challenge) {
-            return Err(PresentationError::Challenge);
-        }
-        if proof.option("domain") != Some(audience.domain) {
-            return Err(PresentationError::Domain);
-        }
-        let key = holder.find(&proof.method, Relationship::Authentication).map_err(PresentationError::Key)?;
-        proof.verify(provider, key)?;
-        let member = PresentationError::Member("verifiableCredential");
-        let credentials = match proof.document.get("verifiableCredential") {
-            Some(Value::Array(credentials)) => credentials.as_slice(),
-            Some(credential) => std::slice::from_ref(credential),
-            None => return Err(member),
-        };
-        check_count(credentials.len())?;
-        let verify = |(number, credential): (usize, &Value)| {
-            let refused = |error| PresentationError::Credential(number, error);
-            let text = match credential.get("type").and_then(Value::as_str) {
-                Some("EnvelopedVerifiableCredential") => {
-                    let id = credential.get("id").and_then(Value::as_str);
-                    id.and_then(|id| id.strip_prefix(JWT_ENVELOPE)).ok_or_else(|| member.clone())?.to_owned()
-                }
-                _ => credential.to_string(),
-            };
-            self.verify_with_status(provider, text.as_bytes(), holder.id(), lists, now).map_err(refused)
-        };
-        credentials.iter().enumerate().map(verify).collect()
+/// Verifies a presentation by the DID of `holder`, and all credentials in it, which must be about that
+/// DID.
+///
+/// # Errors
+/// The first check that fails.
+pub fn verify_presentation(
+    verifier: &Verifier,
+    provider: &CryptoProvider,
+    presentation: &[u8],
+    holder: &DidDocument,
+    audience: Audience<'_>,
+    lists: &StatusLists,
+    now: Seconds,
+) -> Result<Vec<VerifiedCredential>, PresentationError> {
+    if presentation.len() > MAX_PRESENTATION {
+        return Err(PresentationError::TooLong);
     }
+    let secured = json::read_bounded(presentation, MAX_PRESENTATION)?;
+    let first = texts(secured.get("@context")).and_then(|urls| urls.first().copied());
+    if first != Some(CREDENTIALS_V2) {
+        return Err(PresentationError::Member("@context"));
+    }
+    if !texts(secured.get("type")).is_some_and(|types| types.contains(&"VerifiablePresentation")) {
+        return Err(PresentationError::Member("type"));
+    }
+    if secured.get("holder").and_then(Value::as_str) != Some(holder.id().as_str()) {
+        return Err(PresentationError::Holder);
+    }
+    let proof = Proof::take(&secured, now, Relationship::Authentication)?;
+    if proof.option("challenge") != Some(audience.challenge) {
+        return Err(PresentationError::Challenge);
+    }
+    if proof.option("domain") != Some(audience.domain) {
+        return Err(PresentationError::Domain);
+    }
+    let key = holder.find(&proof.method, Relationship::Authentication).map_err(PresentationError::Key)?;
+    proof.verify(provider, key)?;
+    let member = PresentationError::Member("verifiableCredential");
+    let credentials = match proof.document.get("verifiableCredential") {
+        Some(Value::Array(credentials)) => credentials.as_slice(),
+        Some(credential) => std::slice::from_ref(credential),
+        None => return Err(member),
+    };
+    check_count(credentials.len())?;
+    let verify = |(number, credential): (usize, &Value)| {
+        let refused = |error| PresentationError::Credential(number, error);
+        let text = match credential.get("type").and_then(Value::as_str) {
+            Some("EnvelopedVerifiableCredential") => {
+                let id = credential.get("id").and_then(Value::as_str);
+                id.and_then(|id| id.strip_prefix(JWT_ENVELOPE)).ok_or_else(|| member.clone())?.to_owned()
+            }
+            _ => credential.to_string(),
+        };
+        verifier.verify_with_status(provider, text.as_bytes(), holder.id(), lists, now).map_err(refused)
+    };
+    credentials.iter().enumerate().map(verify).collect()
 }
 
 fn check_count(count: usize) -> Result<(), PresentationError> {
     if (1..=MAX_PRESENTED).contains(&count) { Ok(()) } else { Err(PresentationError::Count(count)) }
+}
+
+/// A text, or a list of texts.
+fn texts(value: Option<&Value>) -> Option<Vec<&str>> {
+    match value? {
+        Value::String(text) => Some(vec![text]),
+        Value::Array(texts) => texts.iter().map(Value::as_str).collect(),
+        _ => None,
+    }
 }

@@ -6,18 +6,58 @@ use dunlin::auth::{AskAgain, Belief, Claim, Validity, Verdict, Verified};
 use dunlin::crypto::CryptoProvider;
 use dunlin::error::AuthenticationFailure;
 use dunlin::pki_types::{CertificateDer, SignatureVerificationAlgorithm};
-use dunlin::wire::{CertificateType, DidMethod};
+use dunlin::wire::{AlertDescription as Alert, CertificateType, DidMethod};
 use dunlin::{Now, PeerIdentity};
+use dunlin_identity::credential::{Seconds, unsigned};
+use dunlin_identity::handshake::{CredentialIdentity, Refusal, Resolver, Subject, Subjects};
+use dunlin_identity::key::KeyError;
+use dunlin_identity::{Did, TrustList};
 use serde_json::Map;
 
-use super::identity::CredentialIdentity;
-use super::resolve::Resolver;
-use super::subject::{Subject, Subjects};
-use super::verifier::of_clock;
-use super::{Judge, Refusal, Stapled};
-use crate::credential::links::{self, LinksError, LinksIssuer};
-use crate::credential::{Seconds, unsigned};
-use crate::trust::TrustList;
+use crate::credential::{self, LinksError, LinksIssuer};
+
+/// Why a peer is refused.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum LinksRefusal {
+    /// The credential is refused.
+    #[error("{0}")]
+    Credential(#[from] LinksError),
+    /// The subject is refused.
+    #[error("{0}")]
+    Subject(#[from] Refusal),
+}
+
+impl LinksRefusal {
+    /// Whether the program could look a document up and try again.
+    pub fn is_missing(&self) -> bool {
+        matches!(self, Self::Subject(refusal) if refusal.is_missing())
+    }
+
+    /// The DID whose document is missing.
+    pub fn wanted(&self) -> Option<&Did> {
+        if let Self::Subject(refusal) = self { refusal.wanted() } else { None }
+    }
+
+    /// The alert that tells the peer.
+    pub fn alert(&self) -> Alert {
+        match self {
+            Self::Subject(refusal) => refusal.alert(),
+            Self::Credential(LinksError::Json(_)) => Alert::DECODE_ERROR,
+            Self::Credential(LinksError::UntrustedIssuer) => Alert::UNKNOWN_CA,
+            Self::Credential(LinksError::Expired | LinksError::NotYetValid) => Alert::CERTIFICATE_EXPIRED,
+            Self::Credential(LinksError::Key(
+                KeyError::UnknownType | KeyError::Use | KeyError::Provider(_),
+            )) => Alert::UNSUPPORTED_CERTIFICATE,
+            Self::Credential(_) => Alert::BAD_CERTIFICATE,
+        }
+    }
+}
+
+impl From<LinksRefusal> for AuthenticationFailure {
+    fn from(refusal: LinksRefusal) -> Self {
+        Self::RejectedWith(refusal.alert(), refusal.to_string())
+    }
+}
 
 /// Verifies peers by credentials of the paper's public implementation, for profiles of
 /// [`dunlin::SsiMessages::Links`] alone (docs/identity.md): these credentials have no status, and the issuer
@@ -62,18 +102,18 @@ impl LinksVerifier {
     /// result. `algorithms` are those that may verify the issuer's signature.
     ///
     /// # Errors
-    /// [`Refusal`]. The program can look up a missing document or list ([`Refusal::is_missing`]) and try
+    /// [`LinksRefusal`]. The program can look up a missing document ([`LinksRefusal::is_missing`]) and try
     /// again.
     pub fn judge(
         &self,
         entries: &[CertificateDer<'_>],
         algorithms: &[&dyn SignatureVerificationAlgorithm],
         now: Seconds,
-    ) -> Result<Box<Verified>, Refusal> {
-        let [credential] = entries else { return Err(Refusal::Entries) };
-        let verified = links::verify(&self.subjects.provider, &self.issuers, credential, now)?;
+    ) -> Result<Box<Verified>, LinksRefusal> {
+        let [credential] = entries else { return Err(Refusal::Entries.into()) };
+        let verified = credential::verify(self.subjects.provider(), &self.issuers, credential, now)?;
         if !self.subjects.accepts(verified.scheme, algorithms) {
-            return Err(Refusal::Algorithm(verified.scheme));
+            return Err(Refusal::Algorithm(verified.scheme).into());
         }
         let issuer = verified.credential.issuer.parse().map_err(|_| LinksError::Member("issuer"))?;
         // After the other checks, so that only a trusted issuer can make this side look a DID up.
@@ -95,22 +135,6 @@ impl LinksVerifier {
             statuses: Vec::new(),
         };
         Ok(Verified::new(key, identity.to_engine().ok_or(Refusal::TooLong)?, validity))
-    }
-}
-
-impl Judge for LinksVerifier {
-    fn judge(
-        &self,
-        entries: &[CertificateDer<'_>],
-        _: Stapled<'_>,
-        algorithms: &[&dyn SignatureVerificationAlgorithm],
-        now: Seconds,
-    ) -> Result<Box<Verified>, Refusal> {
-        Self::judge(self, entries, algorithms, now)
-    }
-
-    fn asking_with(self, resolvers: Vec<Arc<dyn Resolver>>) -> Self {
-        resolvers.into_iter().fold(self.asking(), Self::with_resolver)
     }
 }
 
@@ -148,4 +172,9 @@ impl dunlin::auth::Verifier for LinksVerifier {
         let Some(peer) = CredentialIdentity::of(identity) else { return Belief::Ended };
         self.subjects.standing(&peer.did, &peer.document, peer.sequence, of_clock(now)).into()
     }
+}
+
+/// The time, in seconds since 1970.
+fn of_clock(now: Now) -> Seconds {
+    Seconds::try_from(now.unix_ms / 1000).unwrap_or(Seconds::MAX)
 }

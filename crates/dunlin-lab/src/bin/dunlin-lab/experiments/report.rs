@@ -31,7 +31,7 @@ Examples:
 
 The page keeps the order of the given files, and sorts those of a directory by name. If a file cannot be read, no page is
 written.")]
-pub(super) struct Args {
+pub(crate) struct Args {
     /// Files written by `dunlin-lab run … --json`; by default all *.json of a directory.
     #[arg(value_name = "FILE")]
     files: Vec<PathBuf>,

@@ -29,7 +29,7 @@ Examples:
 
 The command prints \"ready\" on stderr as soon as packets pass, and the packet counts when it ends. It needs root or
 CAP_SYS_ADMIN and CAP_NET_ADMIN, and /dev/net/tun.")]
-pub(super) struct Args {
+pub(crate) struct Args {
     /// The first namespace: its name in `ip netns list`, or a path such as /proc/PID/ns/net.
     #[arg(long, value_name = "NAMESPACE")]
     a: String,

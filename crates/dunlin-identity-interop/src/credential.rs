@@ -1,16 +1,17 @@
 //! Credentials of the paper's public implementation, to interoperate with it (docs/identity.md). Their
 //! signature covers neither a canonical form nor what the proof says of itself. Everywhere else, use
-//! [`Verifier`](super::Verifier).
+//! [`Verifier`](dunlin_identity::credential::Verifier).
 
 use base64ct::{Base64, Encoding};
 use dunlin::crypto::{CryptoProvider, SigningKey};
 use dunlin::wire::SignatureScheme;
+use dunlin_identity::credential::Seconds;
+use dunlin_identity::encoding::json::{self, JsonError};
+use dunlin_identity::key::{KeyError, KeyType, PublicKey};
+use dunlin_identity::{Did, DidError};
 use serde_json::{Map, Value};
-
-use super::time::{DateTime, Seconds};
-use crate::did::{Did, DidError};
-use crate::encoding::json::{self, JsonError};
-use crate::key::{KeyError, KeyType, PublicKey};
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
 
 /// The longest text in such a credential, in bytes.
 pub const MAX_LINKS_TEXT: usize = 1000;
@@ -164,7 +165,9 @@ pub fn verify(
     let scheme = issuer.key.key_type().default_scheme();
     issuer.key.verify_der(provider, scheme, signed.as_bytes(), &signature)?;
     let time = |text: &str, name| {
-        DateTime::read(&Value::from(text)).map(DateTime::seconds).ok_or(LinksError::Member(name))
+        OffsetDateTime::parse(text, &Rfc3339)
+            .map(OffsetDateTime::unix_timestamp)
+            .map_err(|_| LinksError::Member(name))
     };
     let valid_until = time(&credential.expiration_date, "expirationDate")?;
     let valid_from = time(&credential.issuance_date, "issuanceDate")?;
