@@ -124,7 +124,7 @@ fn refuses_bare_dids_that_are_not_on_the_list() {
     let server = Server::new(&place, "--did hub --echo --peers device.did --Verify");
     let (client, log) = server.refused(&place, "--peers hub.did --did stranger");
     assert!(client.contains("(alert unknown_ca)") && client.contains("stranger"), "{client}");
-    assert!(log.contains("not on the list of trusted DIDs; add the DID to the file of --peers"), "{log}");
+    assert!(log.contains("not on the list of trusted DIDs; add the DID to the file of --dids"), "{log}");
     let (client, log) = server.refused(&place, "--peers device.did --did device");
     assert!(client.contains("not on the list of trusted DIDs"), "{client}");
     assert!(log.contains("(alert unknown_ca)"), "{log}");
@@ -199,7 +199,7 @@ fn refuses_credentials_that_do_not_count() {
     place.dunlin("vc revoke revoked.vc --issuer operator --status-list status.vc");
     let server = Server::new(&place, &format!("{HUB} {VERIFY} --status-list status.vc"));
     for (vc, alert, why) in [
-        ("foreign.vc", "unknown_ca", "is not trusted; add the issuer to the file of --trust"),
+        ("foreign.vc", "unknown_ca", "is not trusted; add the issuer to the file of --vc-issuers"),
         ("late.vc", "certificate_expired", "it has expired; check the clock"),
         ("early.vc", "certificate_expired", "it is not valid yet; check the clock"),
         ("revoked.vc", "certificate_revoked", "has revoked the credential; give the client a new DID"),
@@ -221,7 +221,7 @@ fn refuses_credentials_that_do_not_count() {
     // Without the list, the status is unknown.
     let server = Server::new(&place, &format!("{HUB} {VERIFY}"));
     let (_, log) = server.refused(&place, "--trust trusted --did device --vc revoked.vc");
-    assert!(log.contains("is not at hand") && log.contains("--status-list"), "{log}");
+    assert!(log.contains("is not at hand") && log.contains("--vc-status"), "{log}");
     // The client refuses the server in the same way.
     place.write("others", place.read("device.did"));
     let (client, log) = server.refused(&place, "--trust others --did device --vc device.vc");

@@ -21,7 +21,7 @@ fn each_side_names_the_check_that_failed() {
         (
             "--CAfile stranger/ca.pem",
             "this client refused the server: its chain leads to no trusted CA in stranger/ca.pem; \
-             give the root that issued it with --CAfile",
+             give the root that issued it with --ca",
             "the client refused the credential of this server, pki/server.pem (alert unknown_ca)",
         ),
         (

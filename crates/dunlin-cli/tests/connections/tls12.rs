@@ -390,7 +390,7 @@ fn explains_a_missing_client_certificate() {
     let place = place();
     let server = Server::new(&place, &format!("{SERVER} --CAfile pki/root.pem --Verify --tls1-2"));
     let (client, log) = server.refused(&place, &format!("{CLIENT} --tls1-2"));
-    let says = "the server refused this client, which sent no certificate (alert handshake_failure); give --cert and --key";
+    let says = "the server refused this client, which sent no certificate (alert handshake_failure); give --chain and --key";
     assert!(client.ends_with(says), "{client}");
     assert!(log.contains("this server refused the client: it sent no certificate"), "{log}");
 }

@@ -108,7 +108,7 @@ fn words(args: &Verify) -> Words {
         complete: "put its intermediate certificates behind it in the file".into(),
         depth: args.verify_depth,
         enable: None,
-        lists: "give a CRL of each authority with --CRL",
+        lists: "give a CRL of each authority with --crl",
     }
 }
 
