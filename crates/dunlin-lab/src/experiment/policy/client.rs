@@ -2,17 +2,17 @@
 
 use std::ffi::OsString;
 use std::io::{self, BufRead, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
 use dunlin::cache::{CacheMode, DEFAULT_MAX_AGE};
-use dunlin::{Answer, ClientConfig, ServerAddress, TlsConnection};
+use dunlin::{Answer, ClientConfig};
 use dunlin_awslc::tls12::{TLS12_ECDHE_RSA_WITH_AES_128_GCM_SHA256, TLS12_ECDHE_RSA_WITH_AES_256_GCM_SHA384};
 use dunlin_store::MemoryClientCache;
 
 use super::super::blocking::Tls;
-use super::super::keys::{SERVER_NAME, certificates_in, trust};
+use super::super::keys::{certificates_in, trust};
 use super::case::Strategy;
 use super::keys::credential;
 use super::server::profile;
@@ -55,10 +55,7 @@ pub(super) fn run(words: &[OsString]) -> Result<(), Error> {
 /// Makes one upload; returns the line to print.
 fn upload(config: &Arc<ClientConfig>, address: SocketAddr, data: &[u8]) -> Result<String, Error> {
     let start = Instant::now();
-    let tcp = TcpStream::connect(address).map_err(failed)?;
-    let server = ServerAddress::parse(SERVER_NAME, address.port()).map_err(failed)?;
-    let connection = TlsConnection::client(config, server, dunlin_tokio::now()).map_err(failed)?;
-    let mut tls = Tls::new(tcp, connection, PATIENCE)?;
+    let mut tls = Tls::connect(address, config, PATIENCE)?;
     while tls.connection.negotiated().is_none() {
         tls.flush()?;
         hear(&mut tls, &mut Vec::new())?;

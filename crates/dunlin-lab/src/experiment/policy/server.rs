@@ -27,8 +27,8 @@ use dunlin_store::{MemoryServerCache, RotatingTickets};
 
 use super::super::blocking::Tls;
 use super::super::keys::{CLIENT_NAME, SERVER_NAME, certificates_in, psk, trust};
+use super::super::watch::spent;
 use super::case::{LowKey, Strategy};
-use super::count::signatures;
 use super::keys::credential;
 use super::tls::{PATIENCE, close, receive};
 use super::{WARM_UP, unknown};
@@ -435,7 +435,7 @@ fn serve(listeners: &Listeners, policy: &mut Policy, directory: &Path) -> Result
         _ => "full",
     };
     let suite = negotiated.cipher_suite.map(|suite| suite.to_string()).unwrap_or_default();
-    let line = format!("{us:.3} {} {suite} {kind}", signatures());
+    let line = format!("{us:.3} {} {suite} {kind}", spent().signed);
     while !tls.connection.peer_has_closed()
         && receive(&mut tls, &mut is_refused, &mut |_| Answer::Failed, &mut |_| Ok(()))?
     {}
