@@ -461,7 +461,7 @@ mod tests {
         let plot = drawn("alchemy", rows.to_vec());
         assert!(plot.contains("<figcaption>sent, bytes"), "{plot}");
         assert_eq!(count(&plot, "<i class=\"s"), 2);
-        assert!(plot.contains(">a</span>") && plot.contains(">b</span>"), "{plot}");
+        assert!(plot.contains(">a</div>") && plot.contains(">b</div>"), "{plot}");
         assert_eq!(drawn("alchemy", vec![Row::new().with("kind", "a")]), "", "nothing to draw");
     }
 

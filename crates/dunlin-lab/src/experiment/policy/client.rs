@@ -33,16 +33,13 @@ pub(super) fn run(words: &[OsString]) -> Result<(), Error> {
         .tls12_cipher_suites(suites)
         .credentials(vec![credential(&provider, certificate, key)?])
         .trust(trust(certificates_in(root)?)?);
-    let config = ClientConfig::new(profile.build().map_err(failed)?).with_server_name_sent(false);
-    let config = Arc::new(match strategy {
+    let mut config = ClientConfig::new(profile.build().map_err(failed)?).with_server_name_sent(false);
+    if strategy == Strategy::Cached {
         // One entry for each of the server's certificates.
-        Strategy::Cached => config.with_handshake_cache(
-            CacheMode::Compact,
-            Arc::new(MemoryClientCache::new(2)),
-            DEFAULT_MAX_AGE,
-        ),
-        _ => config,
-    });
+        let store = Arc::new(MemoryClientCache::new(2));
+        config = config.with_handshake_cache(CacheMode::Compact, store, DEFAULT_MAX_AGE);
+    }
+    let config = Arc::new(config);
     for line in io::stdin().lock().lines() {
         let size = line.map_err(failed)?.parse().map_err(|_| unknown())?;
         let told = upload(&config, address, &vec![b'x'; size])?;
