@@ -88,7 +88,7 @@ pub(crate) struct TlsOptions {
     /// Whether DIDs and credentials travel in messages of their own (ssi_parameters) [default: beside with a
     /// bare DID, otherwise off].
     #[arg(long, value_name = "WHEN", help_heading = "Identity")]
-    ssi_messages: Option<Messages>,
+    pub(crate) ssi_messages: Option<Messages>,
     #[command(flatten)]
     pub(crate) registry: RegistryOptions,
     /// Use pre-shared keys without (EC)DHE, and so without forward secrecy. The client then offers nothing
