@@ -2,7 +2,7 @@
 //! too.
 
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use dunlin::crypto::CryptoProvider;
 use dunlin_identity::handshake::{Known, KnownStore};
@@ -15,6 +15,7 @@ use prometheus_client::metrics::counter::Counter;
 use tokio::task::{AbortHandle, spawn_blocking};
 use tokio::time::sleep;
 
+use crate::clock::timer;
 use crate::config::{Fault, FileField, SharedConfig};
 
 /// How often Redis gets the mark of a log, which grows with every operation of any DID. Redis keeps them all.
@@ -46,7 +47,7 @@ impl KnownShared {
     /// Tells the other gateways what this one has learnt, and learns from them. After a fault, the unsent
     /// records wait for the next call.
     fn exchange(&self, known: &Known) -> Result<(), CacheFault> {
-        self.keep(self.logs.due(Instant::now()));
+        self.keep(self.logs.due(timer().into_std()));
         let mut first = self.first.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
             let mut sent = self.waiting();
@@ -91,7 +92,7 @@ impl KnownShared {
 
 impl KnownStore for KnownShared {
     fn add(&self, record: &Record) {
-        self.keep(self.logs.take(record, Instant::now()));
+        self.keep(self.logs.take(record, timer().into_std()));
     }
 }
 
