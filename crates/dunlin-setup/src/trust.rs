@@ -136,12 +136,11 @@ pub fn own_certificate(
     warnings: &mut Vec<Fault>,
 ) -> Result<LoadedCredential, Fault> {
     let of_key = key.unwrap_or(chain);
-    warnings.extend(open_to_others(of_key, "the key"));
     let certificates = content_up_to(chain, MAX_OWN)?;
     let own = key.map(|key| content_up_to(key, MAX_OWN)).transpose()?;
     let own = own.as_ref().unwrap_or(&certificates);
     let loaded = LoadedCredential::from_pem(&certificates, own, side, SystemTime::now(), provider);
-    loaded.map_err(|fault| match fault {
+    let loaded = loaded.map_err(|fault| match fault {
         CredentialFault::Certificate(error) => unusable(&chain.place, &chain.value, &error),
         CredentialFault::Key(error @ Error::KeyMismatch) => {
             let what = format!("not the key of the first certificate in {}", chain.value.display());
@@ -152,7 +151,9 @@ pub fn own_certificate(
             in_file(of_key, &error, &advice)
         }
         CredentialFault::Key(error) => unusable(&of_key.place, &of_key.value, &error),
-    })
+    })?;
+    warnings.extend(open_to_others(of_key, "the key"));
+    Ok(loaded)
 }
 
 /// A warning if every peer with a correct clock will refuse the chain in this file.
