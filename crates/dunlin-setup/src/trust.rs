@@ -136,11 +136,14 @@ pub fn own_certificate(
     warnings: &mut Vec<Fault>,
 ) -> Result<LoadedCredential, Fault> {
     let of_key = key.unwrap_or(chain);
-    warnings.extend(open_to_others(of_key, "the key"));
     let certificates = content_up_to(chain, MAX_OWN)?;
     let own = key.map(|key| content_up_to(key, MAX_OWN)).transpose()?;
     let own = own.as_ref().unwrap_or(&certificates);
     let loaded = LoadedCredential::from_pem(&certificates, own, side, SystemTime::now(), provider);
+    // A file without a key has no secret.
+    if !matches!(loaded, Err(CredentialFault::Certificate(_) | CredentialFault::Key(Error::Missing { .. }))) {
+        warnings.extend(open_to_others(of_key, "the key"));
+    }
     loaded.map_err(|fault| match fault {
         CredentialFault::Certificate(error) => unusable(&chain.place, &chain.value, &error),
         CredentialFault::Key(error @ Error::KeyMismatch) => {
