@@ -85,7 +85,7 @@ impl Words {
                 "issue a certificate from another authority: this one and all that it issued are refused";
             F::OverdueRevocationList => "", "get the newest CRL, or renew it with `dunlin pki crl`";
             F::FutureRevocationList => "", "check the clock, or get a CRL that is valid now";
-            F::BadRevocationList => "", "get the CRL of this issuer: another key has signed the one in --CRL";
+            F::BadRevocationList => "", "get the CRL of this issuer: another key has signed the one in --crl";
             F::NotRevocationListIssuer => "", "issue the authority's certificate with cRLSign in its keyUsage";
             F::TooManyCertificates | F::TooManyVerifications => "",
                 "leave out certificates that lead to no trusted one";

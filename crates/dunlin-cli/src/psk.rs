@@ -5,10 +5,12 @@ use std::time::SystemTime;
 
 use dunlin_command::error::Error;
 use dunlin_command::files::{self, Access, Existing};
-use dunlin_store::psk::file::{self, Format};
+use dunlin_store::psk::file::{Format, parse};
 use dunlin_store::psk::sqlite::SqlitePsks;
 use dunlin_store::psk::{Identity, PskError, PskRecords, PskSet, ShortKeys, psktool, toml};
 use dunlin_store::text;
+
+use crate::did::file;
 
 /// Why a change was not made.
 pub(crate) enum Refused {
@@ -32,17 +34,8 @@ impl From<Error> for Refused {
 
 /// All keys of a file or a database. Warns if other users can read them.
 pub(crate) fn read(path: &Path, short: ShortKeys) -> Result<PskSet, Error> {
-    let set = match Format::of(path) {
-        Format::Sqlite if path.exists() => SqlitePsks::open(path).and_then(|psks| psks.keys()),
-        format => {
-            let content = files::read(path)?;
-            let is_pipe = !path.is_file() || path.starts_with("/dev");
-            let format = if is_pipe { Format::of_text(&content) } else { format };
-            file::parse(&content, format, directory_of(path), short).map(|(set, _)| set)
-        }
-    };
     files::warn_of_access(path, "the keys");
-    set.map_err(|e| unusable(path, &e))
+    Ok(dunlin_setup::psk::read(&file(path), short)?)
 }
 
 /// Changes a file or a database; creates it if it does not exist and `create` is set. The change is atomic,
@@ -69,7 +62,7 @@ pub(crate) fn change<T>(
     let before = if path.exists() { files::read(path)? } else { Default::default() };
     // Keep existing keys of any length.
     let (mut set, _) =
-        file::parse(&before, format, directory_of(path), ShortKeys::Allow).map_err(|e| unusable(path, &e))?;
+        parse(&before, format, directory_of(path), ShortKeys::Allow).map_err(|e| unusable(path, &e))?;
     let result = change(&mut set).map_err(refused)?;
     let text = match format {
         Format::Toml => {

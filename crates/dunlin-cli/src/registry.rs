@@ -34,10 +34,16 @@ pub(crate) struct AccessOptions {
     registry_key: Option<PathBuf>,
     /// Another node of the same registry, which is asked if those before it give no proven answer. May be
     /// repeated.
-    #[arg(long, value_name = "URL", requires = "registry", help_heading = "Registry")]
+    #[arg(
+        long = "registry-nodes",
+        alias = "registry-node",
+        value_name = "URL",
+        requires = "registry",
+        help_heading = "Registry"
+    )]
     registry_node: Vec<String>,
     /// The authorities of the HTTPS servers of --registry and did:web [default: those of this machine].
-    #[arg(long = "https-CAfile", value_name = "FILE", help_heading = "Registry")]
+    #[arg(long = "registry-ca", alias = "https-CAfile", value_name = "FILE", help_heading = "Registry")]
     https_ca_file: Option<PathBuf>,
 }
 
@@ -106,7 +112,7 @@ pub(crate) fn failed(error: &ClientError) -> Error {
     use CheckpointError as C;
     let advice = match error {
         ClientError::Https(HttpsError::Tls { .. }) => {
-            "give the authority of its HTTPS server with --https-CAfile"
+            "give the authority of its HTTPS server with --registry-ca"
         }
         ClientError::Https(_) | ClientError::Late { .. } => "check the address, and that the registry runs",
         ClientError::Refused { status: 409, .. } => {
@@ -153,8 +159,8 @@ pub(crate) fn document(look_ups: &LookUps, issuer: &ListedIssuer) -> Result<DidD
     })?;
     let hash = Sha256Hash::of(&lists::provider(), document.canonical().as_bytes());
     let checked = hash.map_err(ResolveError::from).and_then(|hash| issuer.check(&hash));
-    let advice = "leave its hash and --document out if the latest document counts";
-    checked.map(|()| document).map_err(|error| Error::failed("--trust", error, advice))
+    let advice = "leave its hash and --did-documents out if the latest document counts";
+    checked.map(|()| document).map_err(|error| Error::failed("--vc-issuers", error, advice))
 }
 
 /// Runs a network request, in a command that does nothing else meanwhile.
@@ -176,7 +182,8 @@ pub(crate) struct RegistryOptions {
     did_web: bool,
     /// How old the proof of a peer's DID may be that counts while the registry has not answered for a minute,
     /// though a newer one is known: a number with s, m, h or d; 0s: none counts.
-    #[arg(long, value_name = "TIME", default_value = "1h", requires = "registry", value_parser = outage_age, help_heading = "Registry")]
+    #[arg(long = "registry-outage-age", alias = "outage-age", value_name = "TIME", default_value = "1h", requires = "registry",
+          value_parser = outage_age, help_heading = "Registry")]
     outage_age: Seconds,
     /// Keep what has ended in this file, which this process alone uses: replaced keys, ended DIDs, and which
     /// status lists are the newest.
@@ -261,7 +268,7 @@ impl RegistryOptions {
             let first = opened.sources.look_ups.look_up_issuers(&verifier);
             if tokio::time::timeout(LOOK_UP_TIME, first).await.is_err() {
                 warn(
-                    "no answer about the issuers in --trust: their documents from --document stay in use, and those without one are asked for again",
+                    "no answer about the issuers in --vc-issuers: their documents from --did-documents stay in use, and those without one are asked for again",
                 );
             }
             let look_ups = opened.sources.look_ups.clone();
@@ -326,8 +333,8 @@ mod tests {
             let keys = path("registry.pub");
             let root = path("root.pem");
             let access =
-                ["--registry", "https://localhost:1", "--registry-key", &keys, "--https-CAfile", &root];
-            let option = given.map(|age| ["--outage-age", age]);
+                ["--registry", "https://localhost:1", "--registry-key", &keys, "--registry-ca", &root];
+            let option = given.map(|age| ["--registry-outage-age", age]);
             let all = ["dunlin"].into_iter().chain(access).chain(option.into_iter().flatten());
             let Parsed { options } = Parsed::try_parse_from(all).unwrap();
             let opened = options.opened().unwrap_or_else(|error| panic!("{error}"));

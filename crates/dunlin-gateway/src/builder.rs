@@ -14,11 +14,10 @@ use dunlin_registry::lookup::LookUpAnswers;
 use dunlin_setup::credentials::Judges;
 use dunlin_setup::files::open_to_others;
 use dunlin_setup::learned::LearnedState;
+use dunlin_setup::psk::Psks;
 use dunlin_setup::registry::Sources;
 use dunlin_setup::trust;
 use dunlin_store::RememberedVerdicts;
-use dunlin_store::psk::file::{Format, PskFile};
-use dunlin_store::psk::sqlite::{LiveSqlitePsks, SqlitePsks};
 use dunlin_store::psk::{PskError, ShortKeys};
 
 use crate::clock::now;
@@ -153,25 +152,11 @@ fn psks(
     warnings: &mut Vec<Fault>,
 ) -> Option<Arc<dyn FindPsk>> {
     let file = listener.clients.psk.as_ref()?;
-    let path = &file.value;
     warnings.extend(open_to_others(file, "the keys"));
-    let report = |then: &'static str| {
-        let path = path.display().to_string();
-        Box::new(move |error: &PskError| tracing::warn!(file = path, %error, "pre-shared keys: {then}"))
+    let path = file.value.display().to_string();
+    let report = move |error: &PskError, then: &str| {
+        tracing::warn!(file = path, %error, "pre-shared keys: {then}");
     };
-    let is_database = Format::of(path) == Format::Sqlite && path.exists();
-    let opened: Result<Arc<dyn FindPsk>, PskError> = if is_database {
-        SqlitePsks::open(path).map(|psks| {
-            let report = report("the gateway refuses all keys until it can read them");
-            Arc::new(LiveSqlitePsks::new(psks, provider.clone(), report)) as _
-        })
-    } else {
-        let report = report("the previous keys stay in force");
-        PskFile::open(path, ShortKeys::Refuse, provider.clone(), report).map(|psks| Arc::new(psks) as _)
-    };
-    let fault = |error: PskError| {
-        let what = format!("{}: {error}", path.display());
-        file.place.fault(what, "make keys with `dunlin psk new`, or correct the file")
-    };
-    opened.map_err(|error| faults.push(fault(error))).ok()
+    let opened = Psks::open(file, ShortKeys::Refuse, provider, report);
+    opened.map(|(psks, _)| Arc::new(psks) as _).map_err(|fault| faults.push(fault)).ok()
 }

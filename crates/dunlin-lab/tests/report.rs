@@ -309,7 +309,7 @@ fn browser_shows_the_page_at_both_widths_in_light_and_dark() {
     let handover = handover.split_once("</section>").unwrap().0;
     let basis = ["<span>one quick run</span>", "Figures are of one quick run."];
     assert_eq!(basis.map(|text| count(handover, text)), [5, 1], "{handover}");
-    assert!(handover.contains(">the paper, delay 100 ms</text>"), "{handover}");
+    assert!(handover.contains(">the paper, delay 100 ms</span>"), "{handover}");
     for fetched in ["http:", "https:", "url(", "@import", "src=", "<script", "<link"] {
         assert!(!page.contains(fetched), "{fetched}");
     }

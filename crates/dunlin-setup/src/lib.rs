@@ -14,6 +14,7 @@
 //! 4    registry           | registries and web servers that have documents; proofs of own DIDs
 //! 3    https learned      | TLS of HTTPS; knowledge from issuers, registries and peers
 //! 2    did                | own DIDs, documents, trust lists and status lists
+//! 3    psk                | pre-shared keys in files and databases
 //! 2    trust              | trust anchors, CRLs, raw public keys, and own certificates
 //! 2    known              | a file of permanent knowledge
 //! 1    files              | files that settings name, and their faults
@@ -29,5 +30,6 @@ pub mod https;
 pub mod known;
 pub mod learned;
 pub mod place;
+pub mod psk;
 pub mod registry;
 pub mod trust;

@@ -93,7 +93,11 @@ pub fn together(
 ) -> Result<Option<Revocation>, Fault> {
     let Some(first) = crl.first() else { return Ok(None) };
     let revocation = Revocation::new(lists).map(|lists| Some(lists.refuse_overdue()));
-    revocation.map_err(|error| first.place.fault(reason(&error), LISTS))
+    revocation.map_err(|error| {
+        // The error counts CRLs over all files.
+        let names: Vec<_> = crl.iter().map(|file| file.value.display().to_string()).collect();
+        Fault { file: Some(names.join(", ").into()), ..first.place.fault(reason(&error), LISTS) }
+    })
 }
 
 /// The raw public keys in a file, at least one. A private key stands for its public one.

@@ -38,20 +38,20 @@ use crate::tls::sessions::ClientTickets;
 const EXAMPLES: &str = "\
 Examples:
   dunlin client example.org:443 --alpn http/1.1
-  dunlin client localhost:4433 --CAfile ca.pem --cert device.pem --key device.key
+  dunlin client localhost:4433 --ca ca.pem --chain device.pem --key device.key
   dunlin client localhost:4433 --psk-file keys.psk --psk-identity d1 --lean
-  dunlin client localhost:4433 --rpk-file server.pub --enable-client-rpk --key device.key
-  dunlin client localhost:4433 --trust issuers --did device --vc device.vc
-  dunlin client localhost:4433 --CAfile ca.pem --sess-out session     and then with --sess-in session
-  dunlin client localhost:4433 --CAfile ca.pem --sess-in session --early-data request
-  dunlin client localhost:4433 --CAfile ca.pem --cache compact --cache-store servers
-  dunlin client localhost:4433 --CAfile ca.pem --udp --mtu 256 --cid --hs-timeout 400
-  dunlin client example.org:4433 --CAfile ca.pem --udp --cid --interface wlan0 --interface wwan0
-  dunlin client localhost:4433 --CAfile ca.pem --tls1-2 --cipher TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256
+  dunlin client localhost:4433 --raw-keys server.pub --enable-client-rpk --key device.key
+  dunlin client localhost:4433 --vc-issuers issuers --did device --vc device.vc
+  dunlin client localhost:4433 --ca ca.pem --sess-out session     and then with --sess-in session
+  dunlin client localhost:4433 --ca ca.pem --sess-in session --early-data request
+  dunlin client localhost:4433 --ca ca.pem --cache compact --cache-store servers
+  dunlin client localhost:4433 --ca ca.pem --udp --mtu 256 --cid --hs-timeout 400
+  dunlin client example.org:4433 --ca ca.pem --udp --cid --interfaces wlan0 --interfaces wwan0
+  dunlin client localhost:4433 --ca ca.pem --tls1-2 --cipher TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256
 
 Options that s_client has, too, have the same names here, and may be written with one hyphen: -CAfile.
 docs/cache-choice.md helps to choose --cache and --cache-store; docs/stores.md explains the stores and the files beside them.
-Unlike s_client, the client verifies the server. Without --CAfile, --rpk-file, --trust, --peers or a PSK, it trusts the authorities of this machine.
+Unlike s_client, the client verifies the server. Without --ca, --raw-keys, --vc-issuers, --dids or a PSK, it trusts the authorities of this machine.
 
 On a terminal, a line with one of these letters is a command, unless --quiet or --nocommands is given:
   Q  end the connection      K  new keys for both directions      k  new keys for this direction
@@ -73,7 +73,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "HOST:PORT", value_parser = target)]
     connect: Option<Target>,
     /// The name to send and to find in the server's certificate, instead of the host.
-    #[arg(long, value_name = "NAME", value_parser = server_name)]
+    #[arg(long = "server-name", visible_alias = "servername", value_name = "NAME", value_parser = server_name)]
     servername: Option<ServerName<'static>>,
     /// Do not send the server's name. The client verifies it nevertheless.
     #[arg(long)]
@@ -324,7 +324,7 @@ impl<'a> Client<'a> {
             Some(name) => name.clone(),
             // A certificate names an address without its zone.
             None => server_name(target.host.split('%').next().unwrap_or_default())
-                .map_err(|why| Error::usage(&target.host, why, "name the server with --servername"))?,
+                .map_err(|why| Error::usage(&target.host, why, "name the server with --server-name"))?,
         };
         // A client without a session store asks for no tickets, so its messages are shorter.
         let wants_tickets = args.sess_in.is_some() || args.sess_out.is_some() || args.reconnect;
@@ -347,7 +347,7 @@ impl<'a> Client<'a> {
     }
 
     async fn run(&self) -> Result<(), Error> {
-        self.args.tls.verifiable.registry.start(self.config.judges()).await;
+        self.args.tls.registry.start(self.config.judges()).await;
         let mut connected = self.connect().await?;
         if self.args.reconnect {
             for _ in 0..RECONNECTIONS {

@@ -19,6 +19,7 @@ use dunlin_command::report::{Report, message_line};
 use dunlin_command::session::{DtlsStream, Session};
 use dunlin_command::stop::{self, STOP_PATIENCE, Stop};
 use dunlin_registry::lookup::LookUpAnswers;
+use dunlin_setup::psk::Psks;
 use dunlin_tokio::places::{HandshakePlace, Seated};
 use dunlin_tokio::throttle::{Line, Throttle};
 use dunlin_tokio::{DtlsEndpoint, DtlsIncoming, DtlsOptions, HandshakeError, addresses, now};
@@ -34,7 +35,7 @@ use crate::tls::interfaces;
 use crate::tls::log::{Level, Log};
 use crate::tls::options::{ServerOptions, TlsOptions};
 use crate::tls::pipe::{self, AtEnd, Broken, Input};
-use crate::tls::psks::{NamedPsks, ServerPsks};
+use crate::tls::psks::NamedPsks;
 use crate::tls::reasons::Explainer;
 
 mod frozen;
@@ -45,17 +46,17 @@ use slots::{Limit, Slots};
 
 const EXAMPLES: &str = "\
 Examples:
-  dunlin server --cert server.pem --key server.key --echo
-  dunlin server --accept 0.0.0.0:4433 --cert rsa.pem --key rsa.key --cert ec.pem --key ec.key
-  dunlin server --cert server.pem --key server.key --CAfile ca.pem --Verify --echo
+  dunlin server --chain server.pem --key server.key --echo
+  dunlin server --accept 0.0.0.0:4433 --chain rsa.pem --key rsa.key --chain ec.pem --key ec.key
+  dunlin server --chain server.pem --key server.key --ca ca.pem --Verify --echo
   dunlin server --psk-file keys.psk --echo
   dunlin server --psk-file keys.psk --echo --udp --mtu 256 --cid 8
   dunlin server --psk-file keys.psk --echo --udp --scheme tcs --port-pool 6000-6015 --migrate on-newer-record
-  dunlin server --psk-file keys.psk --echo --udp --frozen server.frozen --frozen-store sqlite:frozen.db
-  dunlin server --cert server.pem --key server.key --echo --early-data 4096
-  dunlin server --cert server.pem --key server.key --CAfile ca.pem --Verify --echo --cache compact
-  dunlin server --enable-server-rpk --key server.key --enable-client-rpk --rpk-file devices.pub --Verify
-  dunlin server --did hub --vc hub.vc --trust issuers --status-list status.vc --Verify --echo
+  dunlin server --psk-file keys.psk --echo --udp --frozen server.frozen --frozen-ids sqlite:frozen.db
+  dunlin server --chain server.pem --key server.key --echo --early-data 4096
+  dunlin server --chain server.pem --key server.key --ca ca.pem --Verify --echo --cache compact
+  dunlin server --enable-server-rpk --key server.key --enable-client-rpk --raw-keys devices.pub --Verify
+  dunlin server --did hub --vc hub.vc --vc-issuers issuers --vc-status status.vc --Verify --echo
 
 Options that s_server has, too, have the same names here, and may be written with one hyphen: -CAfile.
 docs/stores.md explains the values of --cache-store and the files beside the store.
@@ -65,7 +66,7 @@ Without --echo or --rev, the server writes received data to stdout, and sends st
 The log goes to stderr. Each line has the time (UTC), a level, the client's address, and the event. With --json and --echo or
 --rev, stdout carries no data, and the log goes there.
 
-The server follows the files of --cert, --key, --CAfile, --rpk-file, --CRL, --vc, --trust, --peers and --status-list: new connections use the new content. SIGHUP reads
+The server follows the files of --chain, --key, --ca, --raw-keys, --crl, --vc, --vc-issuers, --vc-peers, --dids and --vc-status: new connections use the new content. SIGHUP reads
 all of them at once. Certificates and keys, and trust anchors and CRLs, replace the previous ones only if they are valid.
 
 Ctrl-C and SIGTERM close the connections and end the server. With --frozen, DTLS associations are not closed: the next server with
@@ -280,7 +281,7 @@ const fn on_stdout(args: &Args) -> bool {
 struct Server {
     args: Args,
     config: Arc<Followed<ServerConfig>>,
-    psks: Option<Arc<ServerPsks>>,
+    psks: Option<Arc<Psks>>,
     /// Stdin, for one client at a time.
     input: Option<Arc<AsyncMutex<Input>>>,
     /// The file in which associations outlive the process, and the endpoint that has them.
@@ -303,7 +304,7 @@ impl Server {
         // Catch signals before the first message, because its reader may stop the server.
         let mut stop = Stop::new()?;
         let mut hangups = stop::hangups()?;
-        self.args.tls.verifiable.registry.start(self.config.judges()).await;
+        self.args.tls.registry.start(self.config.judges()).await;
         let address = self.args.accept;
         let mut connections = Connections::default();
         let listener = self.clone().listen(address, &mut connections).await?;

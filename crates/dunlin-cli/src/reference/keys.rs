@@ -23,6 +23,8 @@ A time span is a number with a unit, as in `\"500ms\"`, `\"10s\"`, `\"5m\"`, `\"
 /// A key that no table has, and a value that none takes.
 const UNKNOWN: &str = "no_such_key";
 const WRONG: &str = "1979-05-27";
+/// Stands for a name that the user chooses.
+const CHOSEN: &str = "NAME";
 
 type Read = fn(&str) -> Result<(), Faults>;
 
@@ -48,7 +50,7 @@ struct Table {
 impl Table {
     /// Writes the keys of this table, and then the tables below it.
     fn write(&self, page: &mut String) {
-        let Some(keys) = self.keys() else { return self.below("NAME", false).write(page) };
+        let Some(keys) = self.keys() else { return self.below(CHOSEN, false).write(page) };
         let mut tables = vec![];
         let mut rows = String::new();
         for key in keys {
@@ -85,12 +87,12 @@ impl Table {
         self.path.iter().enumerate().map(heading).collect()
     }
 
-    /// The keys of the table; `None` if its keys are names that the user chooses.
+    /// The keys of the table; `None` if it has tables with names that the user chooses.
     fn keys(&self) -> Option<Vec<String>> {
         let (what, advice) = self.fault(&format!("{UNKNOWN} = {WRONG}"), UNKNOWN).unwrap();
         if what != "unknown key" {
-            assert!(what.ends_with(" is not a table"), "{:?}: {what}", self.path);
-            return None;
+            // The user chooses the names of these tables, or of these keys.
+            return (!what.ends_with(" is not a table")).then(|| vec![CHOSEN.to_owned()]);
         }
         let allowed = advice.strip_prefix("allowed here: ").unwrap();
         let keys: Vec<_> =

@@ -14,13 +14,13 @@ use dunlin_identity::Relationship;
 use dunlin_identity::method::directory::{DOCUMENT, OPERATIONS};
 use dunlin_setup::credentials::{CredentialTrust, Judges, OwnCredential};
 use dunlin_setup::did;
-use dunlin_setup::place::options;
+use dunlin_setup::place::{FileField, options};
 
 use crate::registry::{Opened, RegistryOptions};
 
 /// Whether decentralised identities travel in messages of their own.
 #[derive(Clone, Copy, Debug, ValueEnum)]
-enum Messages {
+pub(crate) enum Messages {
     /// No: credentials travel as certificates. There are no bare DIDs.
     Off,
     /// Bare DIDs do, and credentials for peers that do not take them as certificates.
@@ -29,8 +29,8 @@ enum Messages {
     Alone,
 }
 
-/// The options of `client` and `server` for verifiable credentials and bare DIDs, which exist in TLS 1.3 and
-/// DTLS 1.3.
+/// The options of `client`, `server` and `tunnel` for verifiable credentials and bare DIDs, which exist in
+/// TLS 1.3 and DTLS 1.3.
 #[derive(Args, Clone, Default)]
 pub(crate) struct CredentialOptions {
     /// The own DID: its directory, as `dunlin did create` makes it, or its private key. Without --vc, this
@@ -80,12 +80,6 @@ pub(crate) struct CredentialOptions {
     /// only the root. They are read once.
     #[arg(long, value_name = "FILE", requires_all = ["did", "registry"], help_heading = "Identity")]
     membership: Option<PathBuf>,
-    /// Whether DIDs and credentials travel in messages of their own (ssi_parameters) [default: beside with a
-    /// bare DID, otherwise off].
-    #[arg(long, value_name = "WHEN", help_heading = "Identity")]
-    ssi_messages: Option<Messages>,
-    #[command(flatten)]
-    pub(crate) registry: RegistryOptions,
 }
 
 impl CredentialOptions {
@@ -114,14 +108,14 @@ impl CredentialOptions {
     }
 
     /// Whether decentralised identities travel in messages of their own.
-    pub(super) fn messages(&self) -> Result<SsiMessages, Error> {
+    pub(super) fn messages(&self, given: Option<Messages>) -> Result<SsiMessages, Error> {
         let shows_bare = self.did.is_some() && self.vc.is_empty();
         let bare = match (shows_bare, self.trusts_dids()) {
             (true, _) => Some("--did without --vc"),
             (_, true) => Some("--dids"),
             _ => None,
         };
-        match (self.ssi_messages, bare) {
+        match (given, bare) {
             (None, None) => Ok(SsiMessages::Off),
             (Some(Messages::Off), Some(bare)) => {
                 let why = format!("{bare} is about bare DIDs, which have no other messages");
@@ -136,6 +130,23 @@ impl CredentialOptions {
             (Some(Messages::Alone), _) => Ok(SsiMessages::Alone),
             (None | Some(Messages::Beside), _) => Ok(SsiMessages::Beside),
         }
+    }
+
+    /// The keys that these options set for a listener of a tunnel.
+    pub(crate) fn keys(&self) -> [(&'static str, Vec<FileField>); 9] {
+        let CredentialTrust { issuers, peers, status, dids, documents, .. } = self.settings();
+        let of_option = |files: &Option<PathBuf>| options("", files).collect();
+        [
+            ("did", of_option(&self.did)),
+            ("vc", options("", &self.vc).collect()),
+            ("staple_status", options("", &self.staple_status).collect()),
+            ("membership", of_option(&self.membership)),
+            ("server.vc_issuers", Vec::from_iter(issuers)),
+            ("server.vc_peers", Vec::from_iter(peers)),
+            ("server.dids", Vec::from_iter(dids)),
+            ("server.did_documents", documents),
+            ("server.vc_status", status),
+        ]
     }
 
     /// The settings by which peers are judged.
@@ -153,7 +164,11 @@ impl CredentialOptions {
     }
 
     /// The credentials to show.
-    pub(super) fn credentials(&self, provider: &CryptoProvider) -> Result<Vec<Credential>, Error> {
+    pub(super) fn credentials(
+        &self,
+        registry: &RegistryOptions,
+        provider: &CryptoProvider,
+    ) -> Result<Vec<Credential>, Error> {
         let Some(did) = options("did", &self.did).next() else { return Ok(Vec::new()) };
         let own = OwnCredential {
             did,
@@ -161,20 +176,25 @@ impl CredentialOptions {
             status: options("staple_status", &self.staple_status).collect(),
             membership: options("membership", &self.membership).next(),
         };
-        let Opened { sources, learned, .. } = self.registry.opened()?;
+        let opened = registry.opened()?;
+        let Opened { sources, learned, .. } = opened;
         let documents = self.settings().documents;
         let (shown, staplers) =
             warned(|warnings| own.load(&documents, sources, provider, learned, warnings))?;
-        self.registry.opened()?.refresh(staplers);
+        opened.refresh(staplers);
         Ok(shown)
     }
 
     /// The verifiers of peers' DIDs.
-    pub(super) fn judges(&self, provider: &Arc<CryptoProvider>) -> Result<Option<Judges>, Error> {
+    pub(super) fn judges(
+        &self,
+        registry: &RegistryOptions,
+        provider: &Arc<CryptoProvider>,
+    ) -> Result<Option<Judges>, Error> {
         if !self.trusts() {
             return Ok(None);
         }
-        let Opened { sources, learned, .. } = self.registry.opened()?;
+        let Opened { sources, learned, .. } = registry.opened()?;
         let settings = self.settings();
         warned(|warnings| {
             let mut faults = vec![];
@@ -204,13 +224,14 @@ impl CredentialOptions {
     /// --vc-issuers.
     pub(super) fn issuer_schemes(
         &self,
+        registry: &RegistryOptions,
         provider: &CryptoProvider,
     ) -> Result<Option<Vec<SignatureScheme>>, Error> {
         let CredentialTrust { issuers: Some(issuers), documents, .. } = self.settings() else {
             return Ok(None);
         };
         let documents = did::documents(&documents)?;
-        let issuers = did::issuers(&issuers, &documents, &self.registry.opened()?.sources.methods, provider)?;
+        let issuers = did::issuers(&issuers, &documents, &registry.opened()?.sources.methods, provider)?;
         let keys =
             issuers.resolved.iter().flat_map(|issuer| issuer.document.keys(Relationship::AssertionMethod));
         let mut schemes = Vec::new();

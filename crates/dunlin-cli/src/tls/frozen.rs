@@ -16,9 +16,9 @@ use super::cache::Place;
 const HEADING: &str = "Datagrams";
 
 /// The option with the store of IDs.
-const STORE: &str = "--frozen-store";
+const STORE: &str = "--frozen-ids";
 
-/// The forms of `--frozen-store`.
+/// The forms of `--frozen-ids`.
 const KINDS: &str = "use DIRECTORY (./DIRECTORY if its name has a colon), sqlite:FILE, redis://HOST:PORT/DB or redis+file:FILE";
 
 /// The options of a server whose associations survive a restart.
@@ -33,7 +33,7 @@ pub(crate) struct FrozenOptions {
     /// DIRECTORY, sqlite:FILE, redis://[USER:PASSWORD@]HOST[:PORT][/DB] or redis+file:FILE (the URL in a
     /// file). All servers that may thaw the file need the same one. Never restore it from a backup.
     // clap must not parse it: its errors would repeat the password.
-    #[arg(long, value_name = "PLACE", requires = "frozen", help_heading = HEADING)]
+    #[arg(long = "frozen-ids", alias = "frozen-store", value_name = "PLACE", requires = "frozen", help_heading = HEADING)]
     frozen_store: Option<String>,
     /// The key file that seals the file of --frozen, with 32 random bytes. A missing one is created, unless
     /// the file of --frozen exists. [default: the file's name and ".key"]

@@ -14,16 +14,14 @@ use dunlin_command::files;
 use dunlin_pki::LoadedCredential;
 use dunlin_setup::files::signing_key;
 use dunlin_setup::place::{Field, FileField, options};
+use dunlin_setup::psk::{Psks, choose, no_key};
 use dunlin_setup::trust::{self, own_certificate, refusal};
-use dunlin_store::psk::file::{Format, PskFile};
-use dunlin_store::psk::sqlite::{LiveSqlitePsks, SqlitePsks};
-use dunlin_store::psk::{Identity, PskError, PskRecord, PskRecords, PskSet, ShortKeys, State, lifecycle};
+use dunlin_store::psk::{Identity, PskError, PskRecord, PskRecords, PskSet, ShortKeys, State};
 use zeroize::Zeroizing;
 
 use crate::psk;
 use crate::tls::lists::{self, List};
 use crate::tls::options::TlsOptions;
-use crate::tls::psks::ServerPsks;
 
 /// OpenSSL's default identity of a client.
 const DEFAULT_IDENTITY: &str = "Client_identity";
@@ -44,12 +42,12 @@ impl TlsOptions {
             return Err(Error::usage(option, "this side has no key", "give it with --key"));
         }
         if self.cert.is_empty() && !self.key.is_empty() && !raw {
-            let advice = format!("give it with --cert, or use the key alone with {option}");
+            let advice = format!("give it with --chain, or use the key alone with {option}");
             return Err(Error::usage("--key", "no certificate belongs to it", advice));
         }
         if !self.cert.is_empty() && !self.key.is_empty() && self.cert.len() != self.key.len() {
             let why = format!("{} keys for {} certificates", self.key.len(), self.cert.len());
-            return Err(Error::usage("--key", why, "give one for each --cert, in the same order"));
+            return Err(Error::usage("--key", why, "give one for each --chain, in the same order"));
         }
         let mut raw_keys = vec![];
         let mut chains = vec![];
@@ -69,7 +67,7 @@ impl TlsOptions {
                 raw_keys.push(Credential::raw_key(key));
             }
         }
-        let mut all = self.verifiable.credentials(provider)?;
+        let mut all = self.verifiable.credentials(&self.registry, provider)?;
         if !all.is_empty() {
             self.check_verifiable(if self.verifiable.vc.is_empty() { "--did" } else { "--vc" })?;
         }
@@ -91,7 +89,7 @@ impl TlsOptions {
             return Ok(trust);
         }
         let raw_key = raw.then(|| self.trusted_keys("--enable-server-rpk")).transpose()?;
-        let none = || Error::usage("trust", "this machine has no CA certificates", "give --CAfile");
+        let none = || Error::usage("trust", "this machine has no CA certificates", "give --ca");
         let x509 = match &self.ca_file {
             Some(_) => self.anchors()?,
             None if raw || self.has_psk() || self.verifiable.trusts() => None,
@@ -100,13 +98,13 @@ impl TlsOptions {
         self.with_depth(Trust { x509, raw_key })
     }
 
-    /// The trust anchors of --CAfile.
+    /// The trust anchors of --ca.
     fn anchors(&self) -> Result<Option<X509Trust>, Error> {
         let ca: Vec<_> = options("ca", &self.ca_file).collect();
         checked(|faults| trust::anchors(&ca, &self.lists_to_check(), faults))
     }
 
-    /// The files of --CRL.
+    /// The files of --crl.
     pub(super) fn lists_to_check(&self) -> Vec<FileField> {
         options("crl", &self.crl).collect()
     }
@@ -114,7 +112,7 @@ impl TlsOptions {
     /// Limits the trust to chains within --verify-depth.
     fn with_depth(&self, trust: Trust) -> Result<Trust, Error> {
         let Some(depth) = self.verify_depth else { return Ok(trust) };
-        let advice = "leave it out, or give trusted authorities with --CAfile";
+        let advice = "leave it out, or give trusted authorities with --ca";
         let Some(x509) = trust.x509 else {
             return Err(Error::usage("--verify-depth", "no certificates are verified", advice));
         };
@@ -129,16 +127,16 @@ impl TlsOptions {
         let x509 = self.anchors()?;
         let verifies = raw_key.is_some() || x509.is_some() || self.verifiable.trusts();
         if client_auth != ClientAuth::None && !verifies {
-            let advice = "give --CAfile, --trust, --peers, or --enable-client-rpk with --rpk-file";
+            let advice = "give --ca, --vc-issuers, --dids, or --enable-client-rpk with --raw-keys";
             let option = if client_auth == ClientAuth::Required { "--Verify" } else { "--verify" };
             return Err(Error::usage(option, "no trusted authorities or keys for clients", advice));
         }
         if self.rpk_file.is_some() && !self.enable_client_rpk {
             let why = "clients are not asked for raw keys";
-            return Err(Error::usage("--rpk-file", why, "add --enable-client-rpk and --verify or --Verify"));
+            return Err(Error::usage("--raw-keys", why, "add --enable-client-rpk and --verify or --Verify"));
         }
         if self.cert.is_empty() && self.key.is_empty() && self.verifiable.did.is_none() && !self.has_psk() {
-            let advice = "give --cert and --key, --enable-server-rpk and --key, --did with or without --vc, or --psk-file";
+            let advice = "give --chain and --key, --enable-server-rpk and --key, --did with or without --vc, or --psk-file";
             return Err(Error::usage("server", "no certificate, key or PSK", advice));
         }
         self.with_depth(Trust { x509, raw_key })
@@ -147,7 +145,7 @@ impl TlsOptions {
     /// Warns of options about clients that have no effect, because the server requests no certificate.
     pub(super) fn warn_of_unused_trust(&self, client_auth: ClientAuth) {
         let unused = [
-            ("--CAfile", self.ca_file.is_some()),
+            ("--ca", self.ca_file.is_some()),
             ("--enable-client-rpk", self.enable_client_rpk),
             (self.verifiable.trust_option(), self.verifiable.trusts()),
         ];
@@ -198,7 +196,8 @@ impl TlsOptions {
             return record.map_or(Ok(vec![]), |record| self.psks_of("--psk", &record, provider));
         };
         let set = psk::read(path, self.short_keys())?;
-        let record = self.chosen(path, &set)?;
+        let wanted = self.psk_identity.as_ref().map(|wanted| Field::option("psk_identity", wanted.clone()));
+        let record = choose(&Field::option("psk_file", path.clone()), &set, wanted.as_ref())?;
         self.check_imported(path, [&record])?;
         self.psks_of(path.display(), &record, provider)
     }
@@ -222,35 +221,8 @@ impl TlsOptions {
         }
     }
 
-    /// Chooses the valid key of a file: by identity, by device, or the only one.
-    fn chosen(&self, path: &Path, set: &PskSet) -> Result<PskRecord, Error> {
-        let is_valid = |record: &&PskRecord| record.state(psk::now_s()) == State::Valid;
-        let current =
-            |who: &str| lifecycle::current(set, who, psk::now_s()).map_err(|e| psk::unusable(path, &e));
-        if let Some(wanted) = &self.psk_identity {
-            // During an overlap this is the requested key, afterwards the device's current one.
-            let identity = identity(wanted)?;
-            return match set.record(identity.as_bytes()).filter(is_valid) {
-                Some(record) => Ok(record.clone()),
-                None => current(wanted),
-            };
-        }
-        let mut valid = set.iter().filter(is_valid);
-        let one_device = |first: &PskRecord| set.iter().all(|r| r.name.is_some() && r.name == first.name);
-        match (valid.next(), valid.next(), set.iter().next()) {
-            (Some(only), None, _) => Ok(only.clone()),
-            (Some(first), Some(_), _) if !one_device(first) => {
-                let why = format!("{} has several keys", path.display());
-                Err(Error::usage("--psk-file", why, "choose one with --psk-identity"))
-            }
-            // If none is valid, the error names the first.
-            (_, _, Some(first)) => current(&first.identity.to_string()),
-            (_, _, None) => Err(no_key(path)),
-        }
-    }
-
     /// A server's source of pre-shared keys. Changes of a file or database apply to the next handshake.
-    pub(super) fn server_psks(&self, provider: &Arc<CryptoProvider>) -> Result<Option<ServerPsks>, Error> {
+    pub(super) fn server_psks(&self, provider: &Arc<CryptoProvider>) -> Result<Option<Psks>, Error> {
         if self.psk_file.is_some() && self.psk_identity.is_some() {
             let why = "a server accepts every key of --psk-file";
             return Err(Error::usage(
@@ -264,36 +236,25 @@ impl TlsOptions {
             self.psks_of("--psk", &record, provider)?;
             let mut set = PskSet::default();
             set.put(record).map_err(|e| Error::usage("--psk", &e, e.fault.advice()))?;
-            return Ok(Some(ServerPsks::Fixed(set, provider.clone())));
+            return Ok(Some(Psks::Fixed(set, provider.clone())));
         };
-        let failed = |error: &PskError| psk::unusable(path, error);
-        if Format::of(path) == Format::Sqlite && path.exists() {
-            let psks = SqlitePsks::open(path).map_err(|e| failed(&e))?;
-            let keys = psks.keys().map_err(|e| failed(&e))?;
-            files::warn_of_access(path, "the keys");
-            self.warn_of_keys(path, &keys);
-            let report = warn_of(path, "the server refuses all keys until it can be read");
-            return Ok(Some(ServerPsks::Database(LiveSqlitePsks::new(psks, provider.clone(), report))));
+        let file = Field::option("psk_file", path.clone());
+        let shown = path.display().to_string();
+        let report = move |error: &PskError, then: &str| warn(&format!("{shown}: {error}; {then}"));
+        let (psks, keys) = Psks::open(&file, self.short_keys(), provider, report)?;
+        files::warn_of_access(path, "the keys");
+        if !matches!(psks, Psks::Database(_)) {
+            // At least one key, and each suits a suite.
+            for record in keys.iter() {
+                self.psks_of(path.display(), record, provider)?;
+            }
+            if keys.is_empty() {
+                return Err(no_key(&file).into());
+            }
+            self.check_imported(path, keys.iter())?;
         }
-        // A missing file gives the usual error.
-        let set = psk::read(path, self.short_keys())?;
-        // At least one key, and each suits a suite.
-        for record in set.iter() {
-            self.psks_of(path.display(), record, provider)?;
-        }
-        if set.is_empty() {
-            return Err(no_key(path));
-        }
-        self.check_imported(path, set.iter())?;
-        self.warn_of_keys(path, &set);
-        if !path.is_file() {
-            // A pipe can be read only once.
-            return Ok(Some(ServerPsks::Fixed(set, provider.clone())));
-        }
-        let report = warn_of(path, "the previous keys stay in force");
-        let file =
-            PskFile::open(path, self.short_keys(), provider.clone(), report).map_err(|e| failed(&e))?;
-        Ok(Some(ServerPsks::File(file)))
+        self.warn_of_keys(path, &keys);
+        Ok(Some(psks))
     }
 
     /// Warns of problems of a key file with which a server can continue, because the file may change.
@@ -363,26 +324,14 @@ impl TlsOptions {
     /// The trusted raw public keys.
     fn trusted_keys(&self, option: &str) -> Result<RawKeyTrust, Error> {
         let Some(path) = &self.rpk_file else {
-            return Err(Error::usage(option, "no trusted keys", "give them with --rpk-file"));
+            return Err(Error::usage(option, "no trusted keys", "give them with --raw-keys"));
         };
         Ok(RawKeyTrust::Keys(trust::raw_keys(&Field::option("raw_keys", path.clone()))?))
     }
 }
 
-fn no_key(path: &Path) -> Error {
-    Error::failed(path.display(), "no key in it", "add one with `dunlin psk`")
-}
-
 fn identity(text: &str) -> Result<Identity, Error> {
     psk::identity(text, "--psk-identity")
-}
-
-/// Warns if keys become unreadable while the server runs.
-fn warn_of(path: &Path, then: &'static str) -> Box<dyn Fn(&PskError) + Send + Sync> {
-    let path = path.display().to_string();
-    Box::new(move |error| {
-        warn(&format!("{path}: {error}; {then}"));
-    })
 }
 
 /// Loads the chain of a file and its key, which may be in the same file. Warns if every peer with a correct

@@ -14,7 +14,13 @@ pub(crate) struct InterfaceOptions {
     /// the machine sends from. Repeat the option for several interfaces, the best first, at most four. The
     /// client uses the first one on which the server answers, and goes on over the next one when it fails.
     /// With --cid or --scheme, the association survives that.
-    #[arg(long, value_name = "NAME|ADDRESS", requires = "udp", help_heading = "Datagrams")]
+    #[arg(
+        long = "interfaces",
+        alias = "interface",
+        value_name = "NAME|ADDRESS",
+        requires = "udp",
+        help_heading = "Datagrams"
+    )]
     pub(crate) interface: Vec<Interface>,
     /// Whether observers may link what the client sends over its interfaces [default: unlinkable if each
     /// interface can have its own connection ID: with DTLS 1.3 alone and --cid without HEX; otherwise
@@ -44,17 +50,17 @@ impl InterfaceOptions {
         let count = self.interface.len();
         if count > MAX_INTERFACES {
             let why = format!("a client uses at most {MAX_INTERFACES} interfaces, not {count}");
-            return Err(Error::usage("--interface", why, "leave some out"));
+            return Err(Error::usage("--interfaces", why, "leave some out"));
         }
         if self.interface.iter().any(|interface| interface.to_string().is_empty()) {
             let advice = "give a device, such as eth0; an address; or default";
-            return Err(Error::usage("--interface", "the name is empty", advice));
+            return Err(Error::usage("--interfaces", "the name is empty", advice));
         }
         let multihoming = match self.multihoming {
             None if !survives => {
                 let why = "without connection IDs or a port of its own, a change of the interface ends the association";
                 return Err(Error::usage(
-                    "--interface",
+                    "--interfaces",
                     why,
                     "add --cid or --scheme tcs; or --multihoming linkable",
                 ));
@@ -77,7 +83,7 @@ impl InterfaceOptions {
 
 /// The interfaces as the user gave them.
 fn names(interfaces: &[Interface]) -> String {
-    interfaces.iter().map(|interface| format!("--interface {interface}")).collect::<Vec<_>>().join(", ")
+    interfaces.iter().map(|interface| format!("--interfaces {interface}")).collect::<Vec<_>>().join(", ")
 }
 
 /// The error of a client without any interface on the way to a server with addresses of this family.

@@ -42,7 +42,7 @@ pub(super) fn of_client(options: &TlsOptions) -> String {
     let has_did = options.verifiable.did.is_some();
     let mut shown = vec![];
     if has_did || raw {
-        shown.push("--cert with --key");
+        shown.push("--chain with --key");
     }
     if !has_did {
         shown.push("--did (with --vc if it accepts only verifiable credentials)");
@@ -52,13 +52,13 @@ pub(super) fn of_client(options: &TlsOptions) -> String {
     }
     let mut accepted = vec![];
     if options.verifiable.trusts() || raw {
-        accepted.push("--CAfile");
+        accepted.push("--ca");
     }
     if !options.verifiable.trusts() {
-        accepted.push("--trust or --peers");
+        accepted.push("--vc-issuers or --dids");
     }
     if !raw {
-        accepted.push("--rpk-file");
+        accepted.push("--raw-keys");
     }
     format!(
         "show the server another kind of credential: {}; or accept another kind of it: {}",
@@ -82,7 +82,7 @@ fn accepts(options: &TlsOptions, typ: CertificateType) -> bool {
 /// The options that give a server or a client a credential of one of these types.
 fn given(types: &[CertificateType], is_server: bool) -> String {
     either(types, |typ| match typ {
-        CertificateType::X509 => "a certificate (--cert, --key)",
+        CertificateType::X509 => "a certificate (--chain, --key)",
         CertificateType::RAW_PUBLIC_KEY if is_server => "a raw key (--enable-server-rpk, --key)",
         CertificateType::RAW_PUBLIC_KEY => "a raw key (--enable-client-rpk, --key)",
         CertificateType::VERIFIABLE_CREDENTIAL => "a verifiable credential (--did, --vc)",
@@ -94,10 +94,10 @@ fn given(types: &[CertificateType], is_server: bool) -> String {
 /// The options that accept credentials of one of these types.
 fn taken(types: &[CertificateType]) -> String {
     either(types, |typ| match typ {
-        CertificateType::X509 => "certificates (--CAfile)",
-        CertificateType::RAW_PUBLIC_KEY => "raw keys (--rpk-file)",
-        CertificateType::VERIFIABLE_CREDENTIAL => "verifiable credentials (--trust)",
-        CertificateType::DECENTRALISED_IDENTIFIER => "DIDs (--peers)",
+        CertificateType::X509 => "certificates (--ca)",
+        CertificateType::RAW_PUBLIC_KEY => "raw keys (--raw-keys)",
+        CertificateType::VERIFIABLE_CREDENTIAL => "verifiable credentials (--vc-issuers)",
+        CertificateType::DECENTRALISED_IDENTIFIER => "DIDs (--dids)",
         _ => "credentials of another type",
     })
 }

@@ -122,7 +122,7 @@ pub(crate) fn group_names() -> String {
 /// The names of the signature schemes, likewise.
 pub(crate) fn signature_scheme_names() -> String {
     let known = provider().signatures.schemes.iter().map(|(scheme, _)| *scheme);
-    let others = "By name, or if --CAfile or --rpk-file contains such a key:";
+    let others = "By name, or if --ca or --raw-keys contains such a key:";
     under_headings(known, |scheme| !is_by_name_only(scheme), others)
 }
 

@@ -18,15 +18,16 @@ use dunlin::{
 use dunlin_command::error::{Error, misuse, warn};
 use dunlin_command::files;
 use dunlin_pki::{CertificateInfo, Item, PublicKeyInfo};
+use dunlin_setup::psk::Psks;
 
+use crate::registry::RegistryOptions;
 use crate::tls::cache::CacheOptions;
-use crate::tls::credentials::CredentialOptions;
+use crate::tls::credentials::{CredentialOptions, Messages};
 use crate::tls::crl::RevocationLists;
 use crate::tls::datagrams::DatagramOptions;
 use crate::tls::follow::{Followed, Group, Parts};
 use crate::tls::keylog::KeyLogFile;
 use crate::tls::lists::{self, List, seconds};
-use crate::tls::psks::ServerPsks;
 
 /// The credentials, the trust settings and the parameters of a client or server.
 ///
@@ -36,18 +37,18 @@ pub(crate) struct TlsOptions {
     /// The own certificate chain in PEM, leaf first. May be repeated; the first chain that suits the peer is
     /// used. A server follows changes of all its files: the next connection uses the new content if it is
     /// valid.
-    #[arg(long, value_name = "FILE", help_heading = "Identity")]
+    #[arg(long = "chain", visible_alias = "cert", value_name = "FILE", help_heading = "Identity")]
     pub(crate) cert: Vec<PathBuf>,
-    /// The private key of --cert; by default it is in the certificate's file. One for each --cert, in the
-    /// same order.
+    /// The private key of --chain; by default it is in the chain's file. One for each --chain, in the same
+    /// order.
     #[arg(long, value_name = "FILE", help_heading = "Identity")]
     pub(crate) key: Vec<PathBuf>,
     /// The certificates of the trusted authorities.
-    #[arg(long = "CAfile", value_name = "FILE", help_heading = "Identity")]
+    #[arg(long = "ca", visible_alias = "CAfile", value_name = "FILE", help_heading = "Identity")]
     pub(crate) ca_file: Option<PathBuf>,
     /// CRLs of the authorities, as `dunlin pki crl` makes them, for --crl-check. May be repeated. A changed
     /// file is read again for the next connection; an invalid file leaves the previous CRLs in force.
-    #[arg(long = "CRL", value_name = "FILE", help_heading = "Identity")]
+    #[arg(long = "crl", visible_alias = "CRL", value_name = "FILE", help_heading = "Identity")]
     pub(crate) crl: Vec<PathBuf>,
     /// Refuse a certificate that its issuer has revoked, or whose issuer has no current CRL.
     #[arg(long, help_heading = "Identity")]
@@ -66,7 +67,7 @@ pub(crate) struct TlsOptions {
     #[arg(long, help_heading = "Identity")]
     pub(crate) enable_client_rpk: bool,
     /// The trusted raw public keys of peers, in PEM.
-    #[arg(long, value_name = "FILE", help_heading = "Identity")]
+    #[arg(long = "raw-keys", alias = "rpk-file", value_name = "FILE", help_heading = "Identity")]
     pub(crate) rpk_file: Option<PathBuf>,
     /// A pre-shared key in hexadecimal. Other users of this machine can see it, so prefer --psk-file.
     #[arg(long, value_name = "HEX", conflicts_with = "psk_file", help_heading = "Identity")]
@@ -84,6 +85,12 @@ pub(crate) struct TlsOptions {
     pub(crate) allow_short: bool,
     #[command(flatten)]
     pub(crate) verifiable: CredentialOptions,
+    /// Whether DIDs and credentials travel in messages of their own (ssi_parameters) [default: beside with a
+    /// bare DID, otherwise off].
+    #[arg(long, value_name = "WHEN", help_heading = "Identity")]
+    ssi_messages: Option<Messages>,
+    #[command(flatten)]
+    pub(crate) registry: RegistryOptions,
     /// Use pre-shared keys without (EC)DHE, and so without forward secrecy. The client then offers nothing
     /// else, and the server needs this option, too; a server with it allows both.
     #[arg(long, help_heading = "Parameters")]
@@ -127,7 +134,7 @@ pub(crate) struct TlsOptions {
           help_heading = "Parameters")]
     pub(crate) groups: Option<List<&'static dyn KeyExchangeGroup>>,
     /// Accepted signature schemes, in order of preference. Without this option, ecdsa_secp521r1_sha512,
-    /// mldsa65 and rsa_pss_pss_* are among them only if --CAfile or --rpk-file contains such a key.
+    /// mldsa65 and rsa_pss_pss_* are among them only if --ca or --raw-keys contains such a key.
     #[arg(long, value_name = "LIST", value_parser = lists::signature_schemes, long_help = sigalgs_help(),
           help_heading = "Parameters")]
     pub(crate) sigalgs: Option<List<SignatureScheme>>,
@@ -146,7 +153,7 @@ pub(crate) struct TlsOptions {
           help_heading = "Parameters")]
     pub(crate) record_size_limit: Option<u16>,
     /// Use the smallest messages: TLS_AES_128_GCM_SHA256, x25519, no compatibility mode, and only the
-    /// signature scheme of the keys in --CAfile, --rpk-file or --trust, otherwise ecdsa_secp256r1_sha256.
+    /// signature scheme of the keys in --ca, --raw-keys or --vc-issuers, otherwise ecdsa_secp256r1_sha256.
     /// Explicit lists replace these.
     #[arg(long, help_heading = "Parameters")]
     pub(crate) lean: bool,
@@ -305,10 +312,10 @@ impl TlsOptions {
         let check = self.crl_check || self.crl_check_all;
         match (check, self.crl.is_empty()) {
             (false, true) => Ok(None),
-            (true, true) => Err(Error::usage("--crl-check", "there is no CRL", "give it with --CRL")),
+            (true, true) => Err(Error::usage("--crl-check", "there is no CRL", "give it with --crl")),
             (false, false) => {
                 let advice = "add --crl-check for the peer's certificate, or --crl-check-all for its chain";
-                Err(Error::usage("--CRL", "no check uses it", advice))
+                Err(Error::usage("--crl", "no check uses it", advice))
             }
             (true, false) => Ok(Some(RevocationLists::new(self.lists_to_check(), self.crl_check_all))),
         }
@@ -333,17 +340,17 @@ impl TlsOptions {
         parts: &mut Parts,
     ) -> Result<Option<Group>, Error> {
         if !self.verifiable.trusts() {
-            return if self.verifiable.registry.asks_the_web() {
+            return if self.registry.asks_the_web() {
                 Err(Error::usage("--did-web", "no DIDs of peers are trusted", "add --vc-issuers or --dids"))
             } else {
                 Ok(None)
             };
         }
         self.check_verifiable(self.verifiable.trust_option())?;
-        let (options, provider) = (self.verifiable.clone(), provider.clone());
-        let files = options.trust_files();
+        let (options, provider) = (self.clone(), provider.clone());
+        let files = options.verifiable.trust_files();
         let mut group = Group::new("trusted DIDs and status lists", files, move |parts| {
-            parts.judges = options.judges(&provider)?;
+            parts.judges = options.verifiable.judges(&options.registry, &provider)?;
             Ok(())
         });
         group.read(parts)?;
@@ -407,7 +414,7 @@ impl TlsOptions {
     pub(crate) fn server_config(
         &self,
         server: &ServerOptions,
-    ) -> Result<(Followed<ServerConfig>, Option<Arc<ServerPsks>>), Error> {
+    ) -> Result<(Followed<ServerConfig>, Option<Arc<Psks>>), Error> {
         if server.early_data.is_some() {
             self.check_early_data()?;
         }
@@ -579,7 +586,7 @@ impl TlsOptions {
         }
         let builder = builder.key_log(key_log).credentials(credentials.clone()).trust(parts.verifiers());
         let builder = builder.psk_modes(modes);
-        let builder = builder.ssi_messages(self.verifiable.messages()?);
+        let builder = builder.ssi_messages(self.verifiable.messages(self.ssi_messages)?);
         Ok(builder.record_size_limit(self.record_size_limit).key_update_after(self.key_update))
     }
 
@@ -689,7 +696,7 @@ impl TlsOptions {
     /// The signature schemes of the first trusted key.
     fn lean_schemes(&self) -> Result<Vec<SignatureScheme>, Error> {
         let Some(path) = self.ca_file.as_ref().or(self.rpk_file.as_ref()) else {
-            let of_issuers = self.verifiable.issuer_schemes(&lists::provider())?;
+            let of_issuers = self.verifiable.issuer_schemes(&self.registry, &lists::provider())?;
             return Ok(of_issuers.unwrap_or_else(|| vec![SignatureScheme::ECDSA_SECP256R1_SHA256]));
         };
         let missing = || Err(dunlin_pki::Error::missing("certificate or key"));

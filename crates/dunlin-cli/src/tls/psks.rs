@@ -1,73 +1,20 @@
-//! The pre-shared keys of a server: their source, and explanations of refused keys.
+//! The pre-shared keys of a server, with explanations of refused keys.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
 use dunlin::Now;
 use dunlin::auth::{FindPsk, Psk};
-use dunlin::crypto::CryptoProvider;
 use dunlin_command::error::Explanation;
 use dunlin_command::report::{cut, psk_name};
-use dunlin_store::psk::file::PskFile;
-use dunlin_store::psk::sqlite::LiveSqlitePsks;
+use dunlin_setup::psk::Psks;
 use dunlin_store::psk::time::format_time;
-use dunlin_store::psk::{self, ImportedIdentity, PskError, PskRecord, PskSet, Revoked, State, text_of};
+use dunlin_store::psk::{ImportedIdentity, PskRecord, Revoked, State, text_of};
 
 use crate::psk::now_s;
 
-/// The source of a server's keys.
-pub(crate) enum ServerPsks {
-    /// Keys that were read once, from the command line or a pipe.
-    Fixed(PskSet, Arc<CryptoProvider>),
-    /// A key file. Changes apply to the next handshake.
-    File(PskFile),
-    /// A key database. Changes apply to the next handshake.
-    Database(LiveSqlitePsks),
-}
-
-impl ServerPsks {
-    /// Returns the record of this identity, valid or not.
-    fn record(&self, identity: &[u8]) -> Option<PskRecord> {
-        match self {
-            Self::Fixed(set, _) => set.record(identity).cloned(),
-            Self::File(file) => file.record(identity),
-            Self::Database(database) => database.record(identity),
-        }
-    }
-
-    /// The identity hint for TLS 1.2 clients; empty without a hint.
-    fn identity_hint(&self) -> Vec<u8> {
-        match self {
-            Self::Fixed(set, _) => set.hint().unwrap_or_default().to_vec(),
-            Self::File(file) => file.identity_hint(),
-            Self::Database(database) => database.identity_hint(),
-        }
-    }
-}
-
-impl FindPsk for ServerPsks {
-    fn find(&self, identity: &[u8], now: Now) -> Option<Arc<Psk>> {
-        match self {
-            Self::Fixed(set, provider) => {
-                let get = |identity: &[u8]| Ok::<_, PskError>(set.record(identity).cloned());
-                psk::find(identity, now, provider, get).ok().flatten()
-            }
-            Self::File(file) => file.find(identity, now),
-            Self::Database(database) => database.find(identity, now),
-        }
-    }
-
-    fn find_for_thaw(&self, identity: &[u8], now: Now) -> Result<Option<Arc<Psk>>, dunlin::Error> {
-        match self {
-            Self::Database(database) => database.find_for_thaw(identity, now),
-            // Keys that were read once, or that stay in force, are always at hand.
-            Self::Fixed(..) | Self::File(_) => Ok(self.find(identity, now)),
-        }
-    }
-}
-
 /// The keys for one connection, and the identities that its client named.
 pub(crate) struct NamedPsks {
-    psks: Arc<ServerPsks>,
+    psks: Arc<Psks>,
     named: Mutex<Vec<Vec<u8>>>,
 }
 
@@ -76,7 +23,7 @@ const MAX_NAMED: usize = 8;
 
 impl NamedPsks {
     /// The server's keys, before the client named any.
-    pub(crate) const fn new(psks: Arc<ServerPsks>) -> Self {
+    pub(crate) const fn new(psks: Arc<Psks>) -> Self {
         Self { psks, named: Mutex::new(vec![]) }
     }
 
@@ -169,25 +116,5 @@ impl FindPsk for NamedPsks {
         named.push(identity.to_vec());
         drop(named);
         self.psks.find(identity, now)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use dunlin_store::psk::sqlite::SqlitePsks;
-
-    use super::*;
-
-    #[test]
-    fn a_database_that_cannot_be_read_says_nothing_about_the_key_of_a_frozen_association() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("keys.db");
-        let keys = SqlitePsks::open_or_create(&path).unwrap();
-        let provider = Arc::new(dunlin_awslc::provider());
-        let psks = ServerPsks::Database(LiveSqlitePsks::new(keys, provider, Box::new(|_| {})));
-        let is_found = || psks.find_for_thaw(b"sensor", dunlin_tokio::now()).map(|key| key.is_some());
-        assert_eq!(is_found(), Ok(false));
-        std::fs::write(&path, "no database").unwrap();
-        assert!(matches!(is_found(), Err(dunlin::Error::Internal(_))));
     }
 }

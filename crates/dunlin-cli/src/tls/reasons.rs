@@ -261,7 +261,7 @@ impl<'a> Explainer<'a> {
                 "give this {own} its key with --psk-file, or give the {peer} trusted certificates";
             I::SuiteAuthentication if has_only_psk =>
                 "this {own} has only pre-shared keys, and the {peer} offers no cipher suite for them",
-                "give the {peer} a key with --psk-file, or give this {own} --cert and --key";
+                "give the {peer} a key with --psk-file, or give this {own} --chain and --key";
             I::SuiteAuthentication => "no cipher suite of the {peer} suits {}" (options.own_keys()),
                 "add one to --cipher of the {peer}, or give this {own} a key of another type";
             I::CurveOfKey(curve) => "the {peer} does not support {curve}, the curve of {}" (options.own_keys()),
@@ -284,7 +284,7 @@ impl<'a> Explainer<'a> {
                 "add TLS_AES_128_GCM_SHA256 to the suites of the {peer}";
             I::NoCredential(_) if has_only_psk =>
                 "this {own} has only pre-shared keys, and the {peer} offers none",
-                "give the {peer} a key with --psk-file, or give this {own} --cert and --key";
+                "give the {peer} a key with --psk-file, or give this {own} --chain and --key";
             I::NoCredential(Field::NoneOfUsage) => "this {own} finds {why}",
                 "issue a leaf certificate with `dunlin pki leaf`";
             I::SignatureScheme => "this {own} finds no signature scheme of the {peer} for {}" (options.own_keys()),
@@ -311,18 +311,18 @@ impl<'a> Explainer<'a> {
         let takes_dids = self.options.verifiable.trusts() && !takes_credentials;
         rows!(failure;
             F::UnknownRawKey => "{refused} in {}" (self.rpk_source()),
-                "add its public key to the file of --rpk-file";
+                "add its public key to the file of --raw-keys";
             F::NoCertificate => "{refused}", "give the {peer} {}" (kinds::accepted(self.options));
             F::UnsupportedType(typ) => "{refused}", "{}" (kinds::of_refused(self.options, peer, *typ));
             F::RejectedWith(A::UNKNOWN_CA, _) if takes_dids => "{refused}",
-                "add the DID to the file of --peers, or let a member send its proof (--membership)";
+                "add the DID to the file of --dids, or let a member send its proof (--membership)";
             F::RejectedWith(A::CERTIFICATE_REVOKED, _) if takes_dids => "{refused}", "give the {peer} a new DID";
             F::RejectedWith(A::CERTIFICATE_EXPIRED, _) if takes_dids => "{refused}",
                 "check the clock, or let the {peer} refresh the proof of its DID";
             F::RejectedWith(..) if takes_dids => "{refused}",
-                "give what is missing with --document or --registry, and check that the registry runs";
+                "give what is missing with --did-documents or --registry, and check that the registry runs";
             F::RejectedWith(A::UNKNOWN_CA, _) if takes_credentials => "{refused}",
-                "add the issuer to the file of --trust, and the DID to that of --peers if there is one; a member \
+                "add the issuer to the file of --vc-issuers, and the DID to that of --vc-peers if there is one; a member \
                  sends its proof (--membership)";
             F::RejectedWith(A::CERTIFICATE_REVOKED, _) if takes_credentials => "{refused}",
                 "give the {peer} a new DID and credential";
@@ -330,7 +330,7 @@ impl<'a> Explainer<'a> {
                 "check the clock; issue the credential again, get the newest status list, or let the {peer} \
                  refresh the proof of its DID";
             F::RejectedWith(..) if takes_credentials => "{refused}",
-                "look at the credential with `dunlin vc show`; give what is missing with --status-list, --document \
+                "look at the credential with `dunlin vc show`; give what is missing with --vc-status, --did-documents \
                  or --registry, check that the registry runs, or let the {peer} send its status list \
                  (--staple-status)";
             _ => "{refused}", "look at it with `dunlin pki show`";
@@ -341,12 +341,12 @@ impl<'a> Explainer<'a> {
     fn words(&self) -> Words {
         Words {
             anchors: self.ca_source(),
-            ca: "--CAfile",
-            name: "--servername",
+            ca: "--ca",
+            name: "--server-name",
             complete: format!("make the {} send its intermediate certificates", peer(self.side)),
             depth: self.options.verify_depth,
             enable: Some("add its authority's signature scheme to --sigalgs or --sigalgs-cert"),
-            lists: "give its CRL with --CRL, or check only the peer's certificate with --crl-check",
+            lists: "give its CRL with --crl, or check only the peer's certificate with --crl-check",
         }
     }
 
@@ -408,7 +408,7 @@ impl<'a> Explainer<'a> {
                 "the {peer} speaks none of these application protocols (alert {alert})",
                 "give another list with --alpn";
             A::UNRECOGNIZED_NAME => "the {peer} has no service under this name (alert {alert})",
-                "give another one with --servername";
+                "give another one with --server-name";
             A::ACCESS_DENIED => "the {peer} denies access (alert {alert})", "ask its operator";
             _ => "the {peer} ended the connection (alert {alert})", "look at the log of the {peer}";
         )
@@ -435,7 +435,7 @@ impl<'a> Explainer<'a> {
                 "renew this {own}'s certificate, or correct the {peer}'s clock if it is wrong";
             _ => "{refused} (alert {alert})",
                 "give this {own} a credential that the {peer} trusts, or add its CA or key to the {peer}'s trust \
-                 settings (with dunlin: --CAfile, --rpk-file, --trust, --peers)";
+                 settings (with dunlin: --ca, --raw-keys, --vc-issuers, --dids)";
         )
     }
 
@@ -443,11 +443,11 @@ impl<'a> Explainer<'a> {
     fn no_certificate(&self, alert: A) -> Texts {
         let [own, peer] = self.sides();
         let advice = match self.own_source() {
-            None => "give --cert and --key",
+            None => "give --chain and --key",
             Some(_) if self.options.verifiable.did.is_some() => {
-                "both sides must resolve the method of --did: for a did:dunlin, give --registry here, too; or give --cert and --key"
+                "both sides must resolve the method of --did: for a did:dunlin, give --registry here, too; or give --chain and --key"
             }
-            Some(_) => "give --cert and --key of a type that it accepts",
+            Some(_) => "give --chain and --key of a type that it accepts",
         };
         (format!("the {peer} refused this {own}, which sent no certificate (alert {alert})"), advice.into())
     }
@@ -464,7 +464,7 @@ impl<'a> Explainer<'a> {
     }
 
     fn rpk_source(&self) -> String {
-        self.options.rpk_file.as_deref().map_or_else(|| "--rpk-file".into(), shown)
+        self.options.rpk_file.as_deref().map_or_else(|| "--raw-keys".into(), shown)
     }
 
     fn psk_source(&self) -> String {

@@ -32,7 +32,7 @@ impl TlsOptions {
         let named = self.cipher.iter().flat_map(|List(suites)| suites).find(with_certificate);
         let Some(suite) = named else { return Ok(()) };
         let why = format!("{} uses a server certificate, and no trusted authority is given", suite.id);
-        Err(Error::usage("--cipher", why, "give --CAfile, or leave this suite out"))
+        Err(Error::usage("--cipher", why, "give --ca, or leave this suite out"))
     }
 
     /// Checks that a server has the credentials for one of the suites of --cipher.

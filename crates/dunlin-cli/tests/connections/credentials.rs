@@ -124,7 +124,7 @@ fn refuses_bare_dids_that_are_not_on_the_list() {
     let server = Server::new(&place, "--did hub --echo --peers device.did --Verify");
     let (client, log) = server.refused(&place, "--peers hub.did --did stranger");
     assert!(client.contains("(alert unknown_ca)") && client.contains("stranger"), "{client}");
-    assert!(log.contains("not on the list of trusted DIDs; add the DID to the file of --peers"), "{log}");
+    assert!(log.contains("not on the list of trusted DIDs; add the DID to the file of --dids"), "{log}");
     let (client, log) = server.refused(&place, "--peers device.did --did device");
     assert!(client.contains("not on the list of trusted DIDs"), "{client}");
     assert!(log.contains("(alert unknown_ca)"), "{log}");
@@ -168,20 +168,20 @@ fn certificates_are_no_substitute() {
     let place = parties();
     let (client, log) = Server::new(&place, SERVER).refused(&place, "--trust trusted");
     assert!(client.contains("another certificate type"), "{client}");
-    assert!(client.contains("or accept another kind of it: --CAfile, or --rpk-file"), "{client}");
-    let advice = "give this server a verifiable credential (--did, --vc), or let the client accept certificates (--CAfile)";
+    assert!(client.contains("or accept another kind of it: --ca, or --raw-keys"), "{client}");
+    let advice = "give this server a verifiable credential (--did, --vc), or let the client accept certificates (--ca)";
     assert!(log.contains(advice), "{log}");
     let server = Server::new(&place, &format!("{HUB} {VERIFY}"));
     let (client, log) = server.refused(&place, &format!("--trust trusted {OWN}"));
     assert!(client.contains("another certificate type"), "{client}");
     assert!(client.contains("show the server another kind of credential: --did (with --vc"), "{client}");
-    let advice = "give the client a verifiable credential (--did, --vc), or let this server accept certificates (--CAfile)";
+    let advice = "give the client a verifiable credential (--did, --vc), or let this server accept certificates (--ca)";
     assert!(log.contains("no common certificate type") && log.contains(advice), "{log}");
     // The reverse.
     let server = Server::new(&place, &format!("{SERVER} --CAfile pki/root.pem --Verify"));
     let (client, log) = server.refused(&place, &format!("{CLIENT} --did device --vc device.vc"));
-    assert!(client.contains("show the server another kind of credential: --cert with --key"), "{client}");
-    let advice = "give the client a certificate (--cert, --key), or let this server accept verifiable credentials (--trust)";
+    assert!(client.contains("show the server another kind of credential: --chain with --key"), "{client}");
+    let advice = "give the client a certificate (--chain, --key), or let this server accept verifiable credentials (--vc-issuers)";
     assert!(log.contains(advice), "{log}");
 }
 
@@ -199,7 +199,7 @@ fn refuses_credentials_that_do_not_count() {
     place.dunlin("vc revoke revoked.vc --issuer operator --status-list status.vc");
     let server = Server::new(&place, &format!("{HUB} {VERIFY} --status-list status.vc"));
     for (vc, alert, why) in [
-        ("foreign.vc", "unknown_ca", "is not trusted; add the issuer to the file of --trust"),
+        ("foreign.vc", "unknown_ca", "is not trusted; add the issuer to the file of --vc-issuers"),
         ("late.vc", "certificate_expired", "it has expired; check the clock"),
         ("early.vc", "certificate_expired", "it is not valid yet; check the clock"),
         ("revoked.vc", "certificate_revoked", "has revoked the credential; give the client a new DID"),
@@ -213,7 +213,7 @@ fn refuses_credentials_that_do_not_count() {
         assert!(client.contains(&format!("(alert {alert})")) && client.contains(vc), "{client}");
         assert!(log.contains(why), "{log}");
         assert_eq!(
-            client.contains(": peers will refuse it"),
+            client.contains("; peers will refuse it"),
             ["late.vc", "early.vc"].contains(&vc),
             "{client}"
         );
@@ -221,7 +221,7 @@ fn refuses_credentials_that_do_not_count() {
     // Without the list, the status is unknown.
     let server = Server::new(&place, &format!("{HUB} {VERIFY}"));
     let (_, log) = server.refused(&place, "--trust trusted --did device --vc revoked.vc");
-    assert!(log.contains("is not at hand") && log.contains("--status-list"), "{log}");
+    assert!(log.contains("is not at hand") && log.contains("--vc-status"), "{log}");
     // The client refuses the server in the same way.
     place.write("others", place.read("device.did"));
     let (client, log) = server.refused(&place, "--trust others --did device --vc device.vc");
@@ -394,7 +394,7 @@ fn refuses_options_that_do_not_fit() {
         (
             "client localhost:1 --trust trusted --did pki/client.key --vc device.vc",
             1,
-            "does not list this key",
+            "the key is not the first one for authentication",
         ),
         ("client localhost:1 --trust trusted --did none --vc device.vc", 1, "no such file"),
         ("client localhost:1 --trust none", 1, "no such file"),
@@ -409,7 +409,7 @@ fn refuses_options_that_do_not_fit() {
     }
     let server = Server::new(&place, &format!("{HUB} --trust trusted"));
     assert!(
-        server.warnings.contains("--trust: the server requests no client certificates"),
+        server.warnings.contains("--vc-issuers: the server requests no client certificates"),
         "{}",
         server.warnings
     );

@@ -696,24 +696,24 @@ fn associations_need_a_store_to_survive() {
     let place = Place::new();
     let options = format!("server --accept 0 --psk {KEY} --echo");
     for (more, why) in [
-        ("--udp --frozen a", "--frozen-store"),
+        ("--udp --frozen a", "--frozen-ids"),
         ("--frozen a --frozen-store ids", "--udp"),
-        ("--udp --frozen a --frozen-store mysql:x", "--frozen-store: unknown kind of store"),
-        ("--udp --frozen a --frozen-store rediss://host", "--frozen-store: TLS to Redis is not supported"),
+        ("--udp --frozen a --frozen-store mysql:x", "--frozen-ids: unknown kind of store"),
+        ("--udp --frozen a --frozen-store rediss://host", "--frozen-ids: TLS to Redis is not supported"),
         ("--udp --frozen a --frozen-key ./a --frozen-store ids", "--frozen-key: ./a is the file of --frozen"),
-        ("--udp --frozen a --frozen-store a", "--frozen-store: a is the file of --frozen"),
-        ("--udp --frozen a --frozen-store sqlite:./a.key", "--frozen-store: ./a.key is the file of --frozen"),
+        ("--udp --frozen a --frozen-store a", "--frozen-ids: a is the file of --frozen"),
+        ("--udp --frozen a --frozen-store sqlite:./a.key", "--frozen-ids: ./a.key is the file of --frozen"),
     ] {
         let told = place.dunlin_fails(&format!("{options} {more}"), 2);
         assert!(told.contains(why), "{more}: {told}");
     }
     place.write("file", "");
     let told = place.dunlin_fails(&format!("{options} --udp --frozen a --frozen-store file"), 1);
-    assert!(told.contains("--frozen-store: file: not a directory"), "{told}");
+    assert!(told.contains("--frozen-ids: file: not a directory"), "{told}");
     // Nothing listens on this port of Redis. The server says so when it starts.
     let redis = format!("{options} --udp --frozen a --frozen-store redis://127.0.0.1:1");
     let told = place.dunlin_fails(&redis, 1);
-    assert!(told.contains("--frozen-store: Redis at 127.0.0.1:1: "), "{told}");
+    assert!(told.contains("--frozen-ids: Redis at 127.0.0.1:1: "), "{told}");
     // A file of another kind stays, because the server does not start with it.
     place.write("notes.key", "0123456789abcdef0123456789abcdef");
     place.set_mode("notes.key", 0o600);

@@ -235,18 +235,18 @@ fn the_client_names_the_interface_that_is_not_there() {
     let client = format!("client 127.0.0.1:9 --psk {KEY} --udp --cid");
     let told = place.dunlin_fails(&format!("{client} --interface nosuch0 --interface 192.0.2.7"), 1);
     assert!(
-        told.contains("--interface nosuch0, --interface 192.0.2.7: not up with an IPv4 address"),
+        told.contains("--interfaces nosuch0, --interfaces 192.0.2.7: not up with an IPv4 address"),
         "{told}"
     );
     let told = place.dunlin_fails(&format!("{client} {}", "--interface lo ".repeat(5)), 2);
     assert!(told.contains("at most 4 interfaces, not 5"), "{told}");
     let told = place.dunlin_fails(&format!("{client} --interface="), 2);
-    assert!(told.contains("--interface: the name is empty"), "{told}");
+    assert!(told.contains("--interfaces: the name is empty"), "{told}");
     let server = Server::new(&place, &format!("--psk {KEY} --echo --udp --cid"));
     let options = format!("--psk {KEY} --udp --cid --interface lo --interface nosuch0");
     let output = server.client(&place, &options, "hello\n");
     let told = String::from_utf8(output.stderr).unwrap();
-    assert!(told.contains("warning: --interface nosuch0: not up with an IPv4 address"), "{told}");
+    assert!(told.contains("warning: --interfaces nosuch0: not up with an IPv4 address"), "{told}");
     assert_eq!(output.status.code(), Some(0), "{told}");
 }
 

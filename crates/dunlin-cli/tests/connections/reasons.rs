@@ -21,7 +21,7 @@ fn each_side_names_the_check_that_failed() {
         (
             "--CAfile stranger/ca.pem",
             "this client refused the server: its chain leads to no trusted CA in stranger/ca.pem; \
-             give the root that issued it with --CAfile",
+             give the root that issued it with --ca",
             "the client refused the credential of this server, pki/server.pem (alert unknown_ca)",
         ),
         (
@@ -158,13 +158,10 @@ fn explains_why_a_certificate_is_refused() {
     assert!(said.contains("its certificate has expired, at 2025-01-02T00:00:00Z; "), "{said}");
     let warning = Server::new(&place, &format!("{own} --CAfile {root}")).warnings;
     assert!(
-        warning.contains("warning: x.pem: a certificate expired at 2025-01-02T00:00:00Z: peers"),
+        warning.contains("warning: x.pem: a certificate expired at 2025-01-02T00:00:00Z; clients"),
         "{warning}"
     );
-    assert!(
-        warning.contains("warning: --CAfile: the server requests no client certificates; add"),
-        "{warning}"
-    );
+    assert!(warning.contains("warning: --ca: the server requests no client certificates; add"), "{warning}");
     let future = "--not-before 2090-01-01 --not-after 2090-01-02";
     let (said, _) = refused(&format!("{leaf} {future}"), root);
     assert!(said.contains("its certificate is not valid yet, but from 2090-01-01T00:00:00Z on; "), "{said}");
@@ -198,7 +195,7 @@ fn warns_of_options_with_little_effect() {
     let place = place();
     let server = Server::new(&place, "--cert pki/client.pem --key pki/client.key --echo --psk-ke");
     let warnings = &server.warnings;
-    let says = "pki/client.pem: the certificate is not for a server: its purposes lack serverAuth: peers will refuse it";
+    let says = "pki/client.pem: the certificate is not for a server: its purposes lack serverAuth; clients will refuse it";
     assert!(warnings.contains(says), "{warnings}");
     let says = "--psk-ke: without a pre-shared key it affects only resumed sessions; add --psk-file";
     assert!(warnings.contains(says), "{warnings}");

@@ -83,7 +83,7 @@ fn rsa_psk_needs_a_trust_anchor() {
     place.dunlin("pki demo --out rsa --key-type rsa2048");
     let psk = format!("--psk {KEY} --psk-identity d1 --tls1-2 --cipher RSA-PSK-AES128-GCM-SHA256");
     let line = place.dunlin_fails(&format!("client {psk}"), 2);
-    let says = "--cipher: TLS_RSA_PSK_WITH_AES_128_GCM_SHA256 uses a server certificate, and no trusted authority is given; give --CAfile";
+    let says = "--cipher: TLS_RSA_PSK_WITH_AES_128_GCM_SHA256 uses a server certificate, and no trusted authority is given; give --ca";
     assert!(line.contains(says), "{line}");
     let server = Server::new(&place, &format!("--cert rsa/server.pem --key rsa/server.key --echo {psk}"));
     let told = server.echo(&place, &format!("{psk} --CAfile rsa/root.pem"), "hello\n");
@@ -390,7 +390,7 @@ fn explains_a_missing_client_certificate() {
     let place = place();
     let server = Server::new(&place, &format!("{SERVER} --CAfile pki/root.pem --Verify --tls1-2"));
     let (client, log) = server.refused(&place, &format!("{CLIENT} --tls1-2"));
-    let says = "the server refused this client, which sent no certificate (alert handshake_failure); give --cert and --key";
+    let says = "the server refused this client, which sent no certificate (alert handshake_failure); give --chain and --key";
     assert!(client.ends_with(says), "{client}");
     assert!(log.contains("this server refused the client: it sent no certificate"), "{log}");
 }

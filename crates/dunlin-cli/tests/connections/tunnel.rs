@@ -75,7 +75,7 @@ fn faults_of_options_name_the_option() {
     let told =
         |options: &str| place.dunlin_fails(&format!("tunnel --check --listen 127.0.0.1:0 {options}"), 1);
     let line = told("--connect localhost --ca pki/root.pem");
-    assert!(line.starts_with("dunlin: --connect: \"localhost\" is not a host with a port; "), "{line}");
+    assert!(line.starts_with("dunlin: --to: \"localhost\" is not a host with a port; "), "{line}");
     let line = told("--connect localhost:1 --ca absent.pem");
     assert!(line.starts_with("dunlin: --ca: absent.pem: "), "{line}");
     let line = told("--connect localhost:1");
@@ -86,8 +86,8 @@ fn faults_of_options_name_the_option() {
     assert!(line.starts_with("dunlin: --vc: absent.vc: "), "{line}");
     let line = told(&format!("{server} --did absent"));
     assert!(line.starts_with("dunlin: --did: absent: "), "{line}");
-    let line = told("--connect localhost:1 --peers absent");
-    assert!(line.starts_with("dunlin: --peers: absent: "), "{line}");
+    let line = told("--connect localhost:1 --dids absent");
+    assert!(line.starts_with("dunlin: --dids: absent: "), "{line}");
 }
 
 /// A DID alone, and a credential about it with its status list; by its directory, by its key, and after a

@@ -312,7 +312,7 @@ fn refuses_credentials_of_others_changed_and_outdated_ones() {
         ("", "nobody is trusted"),
         ("did:web:example.org", "not supported here"),
         ("members 1 00", "line 1"),
-        (&format!("members 1 {}", "00".repeat(32)), "is for --peers alone"),
+        (&format!("members 1 {}", "00".repeat(32)), "is for --vc-peers and --dids"),
         ("operator", "line 1"),
     ] {
         place.write("list", list);

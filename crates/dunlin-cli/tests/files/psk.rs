@@ -691,7 +691,7 @@ fn rejects_an_identity_without_a_key() {
     place.dunlin("psk new --identity d1 --out keys.toml");
     place.dunlin("pki demo --out pki");
     for (arguments, says) in [
-        ("server --psk-identity d1", "server: no certificate, key or PSK; give --cert and --key, "),
+        ("server --psk-identity d1", "server: no certificate, key or PSK; give --chain and --key, "),
         (
             "server --cert pki/server.pem --key pki/server.key --psk-identity d1",
             "--psk-identity: there is no key; add --psk-file or --psk",

@@ -46,6 +46,10 @@ impl OwnFiles {
             (section.file("chain"), section.file("key"), section.table("acme").and_then(AcmeConfig::read));
         let name = section.text("name");
         let did = own_credential(&mut section);
+        if let Some(second) = did.as_ref().and_then(|did| did.credentials.get(1)) {
+            let advice = "write a table [[listener.certificate]] for each";
+            section.fault(second.place.fault("more than one credential", advice));
+        }
         section.end();
         did.map(|did| Self::Did { name, did })
     }

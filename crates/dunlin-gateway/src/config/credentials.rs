@@ -50,22 +50,19 @@ pub(crate) fn credential_trust(section: &mut Section<'_>, own: &[&OwnCredential]
 /// Reads the keys by which a side shows a DID or a credential.
 pub(crate) fn own_credential(section: &mut Section<'_>) -> Option<OwnCredential> {
     let did = section.file("did");
-    let credential = section.file("vc");
+    let credentials = section.files("vc");
     let status = section.files("staple_status");
     let membership = section.file("membership");
-    if credential.is_none()
+    if credentials.is_empty()
         && let Some(list) = status.first()
     {
         let what = "staple_status has no effect, because no vc is shown";
         section.fault(list.place.fault(what, "add vc, or leave this out"));
     }
     match did {
-        Some(did) => {
-            let credentials = Vec::from_iter(credential);
-            Some(OwnCredential { did, credentials, status, membership })
-        }
+        Some(did) => Some(OwnCredential { did, credentials, status, membership }),
         None => {
-            if let Some(other) = credential.or(membership) {
+            if let Some(other) = credentials.first().or(membership.as_ref()) {
                 let what = "it is about the DID of did, which is missing";
                 section.fault(other.place.fault(what, "add did, or leave this out"));
             }

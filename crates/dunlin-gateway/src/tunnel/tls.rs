@@ -11,16 +11,14 @@ use dunlin::{ClientConfig, Credential, Multihoming, NodeIds, Profile, Side, Tran
 use dunlin_awslc::tls12::{TLS12_CIPHER_SUITES, TLS12_PSK_CIPHER_SUITES};
 use dunlin_registry::lookup::LookUpAnswers;
 use dunlin_registry::stapler::Stapler;
-use dunlin_setup::files::{open_to_others, reason};
+use dunlin_setup::files::{in_file, open_to_others, reason};
 use dunlin_setup::registry::Sources;
-use dunlin_setup::trust;
+use dunlin_setup::{psk, trust};
 use dunlin_store::cache::{KeyFault, OpenError};
-use dunlin_store::psk::file::PskFile;
-use dunlin_store::psk::{Identity, PskRecord, PskSet, ShortKeys, State};
+use dunlin_store::psk::ShortKeys;
 use dunlin_store::{MemoryClientCache, MemoryClientSessions, StoreUrl};
 
 use super::config::{TunnelListener, TunnelPsk};
-use crate::clock::now_s;
 use crate::config::{CacheConfig, Fault, TransportKind};
 use crate::known::Learned;
 use crate::own::{self, OwnIdentity};
@@ -219,41 +217,14 @@ fn psks(
     transport: TransportKind,
     provider: &Arc<CryptoProvider>,
 ) -> Result<Vec<Arc<Psk>>, Fault> {
-    let path = &config.file.value;
-    let told =
-        |what: String, advice: &str| config.file.place.fault(format!("{}: {what}", path.display()), advice);
-    let advice = "make a key with `dunlin psk new`, or correct the file";
     // Later changes come with a reload.
-    let file = PskFile::open(path, ShortKeys::Refuse, provider.clone(), Box::new(|_| ()));
-    let set = file.map_err(|error| told(error.to_string(), advice))?.keys();
-    let record = match &config.identity {
-        None => only(&set).ok_or_else(|| {
-            told("it has no valid key, or several".to_owned(), "name one of its keys with identity")
-        })?,
-        Some(field) => {
-            let identity = Identity::parse(field.value.as_bytes());
-            let identity = identity
-                .map_err(|error| field.place.fault(error.to_string(), "write it as in the key file"))?;
-            set.record(identity.as_bytes()).filter(|record| is_valid(record)).ok_or_else(|| {
-                let what = format!("{} has no valid key of the identity {identity}", path.display());
-                field.place.fault(what, "add the key to the file, or name another identity")
-            })?
-        }
-    };
+    let keys = psk::read(&config.file, ShortKeys::Refuse)?;
+    let record = psk::choose(&config.file, &keys, config.identity.as_ref())?;
     let over = match transport {
         TransportKind::Tls => Over::Stream,
         TransportKind::Dtls => Over::Datagram,
     };
-    let psks = record.psks(provider, over).map_err(|error| told(error.to_string(), advice))?;
+    let psks = record.psks(provider, over);
+    let psks = psks.map_err(|error| in_file(&config.file, &error, "make a key with `dunlin psk new`"))?;
     Ok(psks.into_iter().map(Arc::new).collect())
-}
-
-fn is_valid(record: &PskRecord) -> bool {
-    record.state(now_s()) == State::Valid
-}
-
-/// The only valid key of a set.
-fn only(set: &PskSet) -> Option<&PskRecord> {
-    let mut valid = set.iter().filter(|record| is_valid(record));
-    valid.next().filter(|_| valid.next().is_none())
 }

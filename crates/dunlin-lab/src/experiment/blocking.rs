@@ -1,11 +1,13 @@
 //! TLS on a blocking socket.
 
 use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
 use std::time::Duration;
 
-use dunlin::TlsConnection;
+use dunlin::{ClientConfig, ServerAddress, TlsConnection};
 
+use super::keys::SERVER_NAME;
 use crate::Error;
 use crate::error::{failed, socket_failed};
 
@@ -27,6 +29,18 @@ impl Tls {
     pub(super) fn new(tcp: TcpStream, connection: TlsConnection, patience: Duration) -> Result<Self, Error> {
         tcp.set_nodelay(true).and_then(|()| tcp.set_read_timeout(Some(patience))).map_err(socket_failed)?;
         Ok(Self { tcp, connection, buffer: vec![0; BUFFER], sent: 0, received: 0 })
+    }
+
+    /// A client that has connected over TCP.
+    pub(super) fn connect(
+        address: SocketAddr,
+        config: &Arc<ClientConfig>,
+        patience: Duration,
+    ) -> Result<Self, Error> {
+        let tcp = TcpStream::connect(address).map_err(socket_failed)?;
+        let server = ServerAddress::parse(SERVER_NAME, address.port()).map_err(failed)?;
+        let connection = TlsConnection::client(config, server, dunlin_tokio::now()).map_err(failed)?;
+        Self::new(tcp, connection, patience)
     }
 
     /// Sends all waiting output.

@@ -12,18 +12,12 @@ pub(super) struct Core(usize);
 
 impl Core {
     /// The cores that a process may use; 0 is the calling thread. There is at least one.
-    ///
-    /// # Errors
-    /// The kernel does not name the cores.
     pub(super) fn all(process: u32) -> Result<Vec<Self>, Error> {
         let allowed = sched_getaffinity(pid(process)).map_err(|errno| Error::refused("cores", errno))?;
         Ok((0..CpuSet::count()).filter(|core| allowed.is_set(*core) == Ok(true)).map(Self).collect())
     }
 
     /// Moves a process to this core; 0 is the calling thread. Its new threads and processes follow.
-    ///
-    /// # Errors
-    /// The kernel refuses it.
     pub(super) fn take(self, process: u32) -> Result<(), Error> {
         let mut set = CpuSet::new();
         let moved = set.set(self.0).and_then(|()| sched_setaffinity(pid(process), &set));
@@ -31,9 +25,6 @@ impl Core {
     }
 
     /// Runs `work` on a thread on this core.
-    ///
-    /// # Errors
-    /// As [`take`](Self::take).
     pub(super) fn run<T: Send>(self, work: impl FnOnce() -> T + Send) -> Result<T, Error> {
         on_own_thread(|| {
             self.take(0)?;

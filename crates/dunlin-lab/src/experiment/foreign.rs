@@ -89,17 +89,11 @@ impl MemoryFile {
 
 impl Library {
     /// Compiles the program.
-    ///
-    /// # Errors
-    /// The compiler or the library is missing.
     pub(super) fn compile(&self) -> Result<Foreign, Error> {
         self.compile_with::<&str>(&[])
     }
 
     /// Compiles the program with further options of the compiler.
-    ///
-    /// # Errors
-    /// The compiler or the library is missing.
     pub(super) fn compile_with<S: AsRef<OsStr>>(&self, options: &[S]) -> Result<Foreign, Error> {
         let advice = format!("install what it takes: apt-get install gcc libc6-dev {}", self.package);
         let failed = |why: &dyn Display| Error::new(self.name, why, &advice);

@@ -14,7 +14,9 @@ mod identity;
 mod key_exchange;
 mod keys;
 mod link;
+mod memory;
 mod policy;
+mod undisturbed;
 mod valgrind;
 mod watch;
 
@@ -24,6 +26,7 @@ use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use clap::ValueEnum;
 use indicatif::{ProgressBar, ProgressStyle};
 
 pub use caching::measured;
@@ -51,11 +54,11 @@ pub struct Experiment {
 }
 
 /// A way to run an experiment.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Way {
-    /// Real sockets in namespaces: needs root, or CAP_SYS_ADMIN and CAP_NET_ADMIN.
+    /// Real sockets in network namespaces: need root, or CAP_SYS_ADMIN and CAP_NET_ADMIN.
     Real,
-    /// The same engine in virtual time over a modelled link: needs no privileges.
+    /// Virtual time over a modelled link: needs no privileges.
     Virtual,
 }
 

@@ -24,16 +24,18 @@ use crate::net::on_own_thread;
 
 thread_local! {
     /// The operations of this thread since the last call of [`timed`].
-    static SPENT: Cell<Operations> = const { Cell::new(Operations::NONE) };
+    static SPENT: Cell<Operations> = Cell::default();
 }
 
 /// Time and sizes by operation.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Operations {
     /// Key shares and their secrets; encryption and decryption of secrets.
     pub(super) key: Duration,
     /// Signing and verifying, in the handshake and in certificates.
     pub(super) signature: Duration,
+    /// The number of made signatures.
+    pub(super) signed: u32,
     /// Verifying alone.
     pub(super) verifying: Duration,
     /// The number of verified signatures.
@@ -47,21 +49,12 @@ pub(super) struct Operations {
 }
 
 impl Operations {
-    pub(super) const NONE: Self = Self {
-        key: Duration::ZERO,
-        signature: Duration::ZERO,
-        verifying: Duration::ZERO,
-        verified: 0,
-        signature_bytes: 0,
-        public_key_bytes: 0,
-        identity: Duration::ZERO,
-    };
-
     /// These and further ones.
     pub(super) fn and(self, further: Self) -> Self {
         Self {
             key: self.key + further.key,
             signature: self.signature + further.signature,
+            signed: self.signed + further.signed,
             verifying: self.verifying + further.verifying,
             verified: self.verified + further.verified,
             signature_bytes: self.signature_bytes + further.signature_bytes,
@@ -105,11 +98,16 @@ pub(super) fn undisturbed<T: Send>(work: impl FnOnce() -> T + Send) -> T {
 
 /// Runs `work`. Returns its duration, and what it did.
 pub(super) fn timed<T>(work: impl FnOnce() -> T) -> (T, (Duration, Operations)) {
-    SPENT.set(Operations::NONE);
+    SPENT.take();
     let start = Instant::now();
     let result = work();
     let time = start.elapsed();
     (result, (time, SPENT.get()))
+}
+
+/// Returns what this thread has done since the last call, or since that of [`timed`].
+pub(super) fn spent() -> Operations {
+    SPENT.take()
 }
 
 /// Wraps a provider and the keys that it loads. Parts of a provider are static, so the wrapped parts stay
@@ -211,9 +209,13 @@ struct Loader(&'static dyn KeyLoader);
 
 impl KeyLoader for Loader {
     fn load(&self, der: &PrivateKeyDer<'_>) -> Result<Arc<dyn SigningKey>, CryptoError> {
-        let key = self.0.load(der)?;
-        Ok(Arc::new(Signer { decrypts: Decrypter(key.clone()), key }))
+        self.0.load(der).map(signer)
     }
+}
+
+/// Wraps a key.
+pub(super) fn signer(key: Arc<dyn SigningKey>) -> Arc<dyn SigningKey> {
+    Arc::new(Signer { decrypts: Decrypter(key.clone()), key })
 }
 
 #[derive(Debug)]
@@ -237,7 +239,13 @@ impl SigningKey for Signer {
         message: &[u8],
         random: &dyn SecureRandom,
     ) -> Result<Vec<u8>, CryptoError> {
-        recorded(|| self.key.sign(scheme, message, random), |spent, time| spent.signature += time)
+        recorded(
+            || self.key.sign(scheme, message, random),
+            |spent, time| {
+                spent.signature += time;
+                spent.signed += 1;
+            },
+        )
     }
 
     fn decryption(&self) -> Option<&dyn RsaDecryption> {

@@ -32,33 +32,13 @@ pub(super) struct References {
     pub(super) paper: Option<f64>,
 }
 
-/// Whether a smaller or a larger figure is better.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Goal {
-    Less,
-    More,
-}
-
-impl Goal {
-    /// Returns the goal of the figure `name`: small for bytes and times, large for rates. A percentage can be
-    /// either and has none.
-    fn of(name: &str) -> Option<Self> {
-        match name {
-            _ if name.ends_with("_percent") => None,
-            _ if name.ends_with("_per_s") => Some(Self::More),
-            _ => Some(Self::Less),
-        }
-    }
-
-    fn best(self, a: f64, b: f64) -> f64 {
-        match self {
-            Self::Less => a.min(b),
-            Self::More => a.max(b),
-        }
-    }
-
-    fn is_better(self, a: f64, b: f64) -> bool {
-        a != b && self.best(a, b) == a
+/// The sign of better figures: bytes and times are to be small, rates large. A percentage can be either and has
+/// none.
+fn goal(name: &str) -> Option<f64> {
+    match name {
+        _ if name.ends_with("_percent") => None,
+        _ if name.ends_with("_per_s") => Some(1.0),
+        _ => Some(-1.0),
     }
 }
 
@@ -82,9 +62,9 @@ impl<'a> Rivals<'a> {
 
     /// Returns the rivals' best value for the figure of Dunlin's `row`.
     fn best(&self, row: &Row, figure: &str) -> Option<f64> {
-        let goal = Goal::of(figure)?;
+        let goal = goal(figure)?;
         let rivals = self.0.get(&case(row))?.iter();
-        rivals.filter_map(|rival| rival.number(figure)).reduce(|a, b| goal.best(a, b))
+        rivals.filter_map(|rival| rival.number(figure)).max_by(|a, b| (goal * a).total_cmp(&(goal * b)))
     }
 
     /// Returns the ratio of Dunlin's figure to the best rival's.
@@ -95,7 +75,7 @@ impl<'a> Rivals<'a> {
 
     /// The references of the figure of `row`, if the row is Dunlin's.
     pub(super) fn references(&self, row: &Row, figure: &str) -> References {
-        if !is_ours(row) || Goal::of(figure).is_none() {
+        if !is_ours(row) || goal(figure).is_none() {
             return References::default();
         }
         let paper = row.number(&format!("{PAPER}{figure}")).filter(|_| !is_of_machine(figure));
@@ -104,13 +84,13 @@ impl<'a> Rivals<'a> {
 
     /// Compares the figure of `row`, if the row is Dunlin's and has a reference.
     pub(super) fn verdict(&self, row: &Row, figure: &str) -> Option<Verdict> {
-        let goal = Goal::of(figure)?;
+        let goal = goal(figure)?;
         let value = row.number(figure)?;
         let References { rival, paper } = self.references(row, figure);
-        let others: Vec<_> = [rival, paper].into_iter().flatten().collect();
-        if others.iter().any(|other| goal.is_better(*other, value)) {
+        let others: Vec<_> = [rival, paper].into_iter().flatten().map(|other| goal * other).collect();
+        if others.iter().any(|other| *other > goal * value) {
             Some(Verdict::Worse)
-        } else if !others.is_empty() && others.iter().all(|other| goal.is_better(value, *other)) {
+        } else if !others.is_empty() && others.iter().all(|other| *other < goal * value) {
             Some(Verdict::Better)
         } else {
             None

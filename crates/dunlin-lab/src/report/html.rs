@@ -4,7 +4,7 @@ use maud::{DOCTYPE, Markup, PreEscaped, html};
 use serde_json::Value;
 
 use super::compare::{References, Rivals, Verdict, is_ours};
-use super::{Kind, PAPER, Report, Row, columns, concise, names, plot, view};
+use super::{Kind, PAPER, Report, Row, columns, common, concise, names, plot, view};
 
 /// The words about an experiment on its page.
 #[derive(Clone, Copy, Debug)]
@@ -169,13 +169,6 @@ fn arranged<'a>(rows: &'a [Row], common: &[(&str, &Value)], rivals: &Rivals<'_>)
     let alone = papers.iter().filter(|paper| !figures.iter().any(|figure| paper_of(paper, figure)));
     arranged.extend(alone.map(|paper| Column::Paper(paper)));
     arranged
-}
-
-/// The parameters that all rows share, if there are several rows.
-fn common(rows: &[Row]) -> Vec<(&str, &Value)> {
-    let [first, others @ ..] = rows else { return Vec::new() };
-    let shared = |(name, value): &(&str, &Value)| others.iter().all(|row| row.get(name) == Some(value));
-    if others.is_empty() { Vec::new() } else { first.parameters().filter(shared).collect() }
 }
 
 fn table(report: &Report) -> Markup {

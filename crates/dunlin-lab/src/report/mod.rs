@@ -159,6 +159,16 @@ impl Row {
         self.0.iter().find(|entry| entry.name == name).map(|entry| &entry.value)
     }
 
+    /// Returns whether it has this parameter or figure.
+    fn has(&self, name: &str) -> bool {
+        self.get(name).is_some()
+    }
+
+    /// Returns whether a parameter has this value in the table.
+    fn is(&self, name: &str, value: &str) -> bool {
+        self.get(name).is_some_and(|of| shown(of) == value)
+    }
+
     /// Returns the value of a figure.
     fn number(&self, name: &str) -> Option<f64> {
         self.get(name).and_then(Value::as_f64)
@@ -225,6 +235,16 @@ fn columns<'a>(rows: impl IntoIterator<Item = &'a Row, IntoIter: Clone>) -> Vec<
         }
     }
     columns
+}
+
+/// The parameters that all rows share, if there are several rows.
+fn common<'a>(rows: impl IntoIterator<Item = &'a Row, IntoIter: Clone>) -> Vec<(&'a str, &'a Value)> {
+    let mut others = rows.into_iter();
+    let (Some(first), Some(_)) = (others.next(), others.clone().next()) else { return Vec::new() };
+    first
+        .parameters()
+        .filter(|(name, value)| others.clone().all(|row| row.get(name) == Some(*value)))
+        .collect()
 }
 
 /// Formats a value of the table with three decimals unless it is whole. For milliseconds that is a

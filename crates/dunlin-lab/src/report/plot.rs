@@ -1,39 +1,20 @@
 //! Draws a report as plots: bars with their figures, in panels that share one scale.
 //!
-//! Positions along the scale are percentages; everything else is in pixels. So panels use the available
-//! width, and their text has the page's size. This module writes the bars itself, because libraries for plots
-//! draw SVG of a fixed size: a browser scales it together with its text.
-
-use std::collections::BTreeSet;
-use std::mem;
+//! Positions along the scale are percentages, and the style of the page does the rest. So panels use the
+//! available width, and their text has the page's size and breaks where it must. This module writes the bars
+//! itself, because libraries for plots draw images of a fixed size: a browser scales them with their text.
 
 use maud::{Markup, html};
 use serde_json::Value;
 
 use super::compare::{OURS as OUR_STACK, STACK, is_ours};
 use super::view::{Reference, View};
-use super::{Kind, PAPER, Report, Row, columns, concise, names};
+use super::{Kind, PAPER, Report, Row, columns, common, concise, names};
 
 /// The maximum number of bars in a readable plot; the table has all rows.
 const MAX_BARS: usize = 400;
-/// The left end of bars, in pixels, to the right of their names.
-const LABEL: usize = 88;
-/// The left end of bars whose names stand above them.
-const INDENT: usize = 12;
-/// The longest bar, in percent of the width. Name and figure fit beside it on a telephone.
-const SPAN: f64 = 58.0;
-/// Heights in pixels.
-const BAR: usize = 13;
-const STEP: usize = BAR + 3;
-const TITLE: usize = 18;
-const GAP: usize = 10;
-const AXIS: usize = 20;
-/// The longest name that stands beside its bar, in characters. If one is longer, all names of the plot stand
-/// above their bars.
-const LONGEST_LABEL: usize = 11;
-/// The longest line of a group's title or of a name above its bar, in characters, and its height in pixels.
-const LONGEST_LINE: usize = 44;
-const LINE: usize = 14;
+/// The longest bar, in percent of the width beside the names. Its figure fits beside it on a telephone.
+const SPAN: f64 = 74.0;
 /// The smallest number written in thousands.
 const THOUSANDS: f64 = 1e5;
 /// The number of shades of a colour in the style. Further parts of a bar share the last one.
@@ -98,7 +79,7 @@ pub(super) fn plots(report: &Report) -> Markup {
 impl View {
     /// Draws the rows; `basis` tells from which runs they are.
     fn draw(&self, rows: &[Row], basis: &str) -> Markup {
-        let rows: Vec<_> = rows.iter().filter(|row| (self.rows)(row)).collect();
+        let rows: Vec<_> = rows.iter().filter(|row| self.has(row)).collect();
         let drawn = columns(rows.iter().copied());
         let mut figures = drawn
             .iter()
@@ -108,8 +89,8 @@ impl View {
         let Some(figure) = figures.find(wanted) else { return html! {} };
         let plot = Plot::new(&rows, self, figure);
         let (words, unit) = names::words(figure);
-        let caption = match self.caption {
-            Some(caption) => caption.to_owned(),
+        let caption = match &self.caption {
+            Some(caption) => caption.clone(),
             None if unit.is_empty() => words,
             None => format!("{words}, {unit}"),
         };
@@ -122,7 +103,7 @@ impl View {
                     @if plot.left_out > 0 { " (without the last " (plot.left_out) " rows, which are in the table)" }
                     (plot.legend(self, basis))
                 }
-                div.panels { @for panel in &plot.panels { (panel.draw(&scale, &caption, plot.layout())) } }
+                div.panels { @for panel in &plot.panels { (panel.draw(&scale, &caption)) } }
             }
         }
     }
@@ -131,14 +112,15 @@ impl View {
 impl Plot {
     fn new(rows: &[&Row], view: &View, figure: &str) -> Self {
         let rows: Vec<_> = rows.iter().copied().filter(|row| row.number(figure).is_some()).collect();
-        let varying = varying(&rows);
+        let common = common(rows.iter().copied());
+        let is_common = |name: &str| rows.len() < 2 || common.iter().any(|(other, _)| *other == name);
         let in_group = |name: &str| name != view.bar && (view.group.is_empty() || view.group.contains(&name));
         let left_out = rows.len().saturating_sub(MAX_BARS);
         let mut plot =
             Self { panels: Vec::new(), left_out, has_paper: false, stacks: vec![OUR_STACK.to_owned()] };
-        for row in rows.into_iter().take(MAX_BARS) {
+        for row in rows.iter().copied().take(MAX_BARS) {
             let title = |wanted: &dyn Fn(&str) -> bool| {
-                let parameters = row.parameters().filter(|(name, _)| varying.contains(*name) && wanted(name));
+                let parameters = row.parameters().filter(|(name, _)| !is_common(name) && wanted(name));
                 parameters.map(|(name, value)| names::parameter(name, value)).collect::<Vec<_>>().join(", ")
             };
             let panel_title = title(&|name| name != view.bar && !in_group(name));
@@ -180,12 +162,6 @@ impl Plot {
         number.min(COLOURS - 1)
     }
 
-    fn layout(&self) -> Layout {
-        let is_short = self.bars().all(|bar| bar.label.chars().count() <= LONGEST_LABEL);
-        let lines = self.bars().map(|bar| lines(&bar.label).len()).max().unwrap_or(1);
-        if is_short { Layout::BESIDE } else { Layout::above(lines) }
-    }
-
     fn bars(&self) -> impl Iterator<Item = &Bar> {
         let groups = self.panels.iter().flat_map(|panel| &panel.groups);
         groups.flat_map(|group| group.bars.iter().chain(&group.papers))
@@ -210,14 +186,6 @@ impl Plot {
             }
         }
     }
-}
-
-/// The parameters that differ between rows.
-fn varying(rows: &[&Row]) -> BTreeSet<String> {
-    let Some((first, others)) = rows.split_first() else { return BTreeSet::new() };
-    let parameters = rows.iter().flat_map(|row| row.parameters()).map(|(name, _)| name);
-    let varies = |name: &&str| others.iter().any(|row| row.get(name) != first.get(name));
-    parameters.filter(varies).map(str::to_owned).collect()
 }
 
 impl Bar {
@@ -277,87 +245,38 @@ impl Bar {
         })
     }
 
-    fn draw(&self, scale: &Scale, layout: Layout, top: usize) -> Markup {
+    fn draw(&self, scale: &Scale) -> Markup {
         let parts: Vec<_> = self.parts.iter().map(|(name, length)| format!("{name} {length}")).collect();
+        let parts = if parts.len() > 1 { format!(" ({})", parts.join(", ")) } else { String::new() };
         let end = self.spans().map(|(_, to)| to).fold(0.0, f64::max);
-        let y = top + layout.above;
-        let middle = y + BAR - 2;
-        let name = if layout.above > 0 { top + BAR - 2 } else { middle };
-        let label = if layout.above > 0 { lines(&self.label) } else { vec![self.label.clone()] };
         html! {
-            g class={ (self.class) " c" (self.colour) } {
-                title { (self.label) ": " (self.shown) @if parts.len() > 1 { " (" (parts.join(", ")) ")" } }
-                @for (number, line) in label.iter().enumerate() {
-                    text class=(layout.class) x=(layout.x) y=(name + LINE * number) { (line) }
+            div class={ "bar " (self.class) " c" (self.colour) } title={ (self.label) ": " (self.shown) (parts) } {
+                span.name { (self.label) }
+                div.track {
+                    @for (number, (from, to)) in self.spans().enumerate() {
+                        @let (left, right) = (scale.at(from.min(to)), scale.at(from.max(to)));
+                        @let place = format!("left:{left:.2}%;width:{:.2}%", right - left);
+                        i class={ "s" (number.min(SHADES - 1)) } style=(place) {}
+                    }
+                    span.value style=(left(scale.at(end))) { (compact(self.total)) }
                 }
-                @for (number, (from, to)) in self.spans().enumerate() {
-                    @let (left, right) = (scale.at(from.min(to)), scale.at(from.max(to)));
-                    @let (x, width) = (percent(left), percent(right - left));
-                    rect class={ "s" (number.min(SHADES - 1)) } x=(x) y=(y) width=(width) height=(BAR) {}
-                }
-                text.value x=(percent(scale.at(end))) dx="5" y=(middle) { (compact(self.total)) }
             }
         }
     }
 }
 
-/// Where the names of bars stand.
-#[derive(Clone, Copy)]
-struct Layout {
-    /// The left end of bars, in pixels.
-    left: usize,
-    /// The room above each bar.
-    above: usize,
-    class: &'static str,
-    x: &'static str,
-}
-
-impl Layout {
-    const BESIDE: Self = Self { left: LABEL, above: 0, class: "name", x: "-6" };
-
-    /// Room for names of this number of lines.
-    const fn above(lines: usize) -> Self {
-        Self { left: INDENT, above: LINE * lines, class: "above", x: "0" }
-    }
-
-    fn step(self) -> usize {
-        STEP + self.above
-    }
-}
-
-impl Group {
-    /// The height of the title.
-    fn top(&self) -> usize {
-        TITLE + LINE * (lines(&self.title).len() - 1)
-    }
-
-    fn height(&self, layout: Layout) -> usize {
-        self.top() + layout.step() * (self.bars.len() + self.papers.len()) + GAP
-    }
-}
-
 impl Panel {
-    fn draw(&self, scale: &Scale, caption: &str, layout: Layout) -> Markup {
-        let bottom: usize = self.groups.iter().map(|group| group.height(layout)).sum();
-        let tops = self.groups.iter().scan(0, |y, group| Some(mem::replace(y, *y + group.height(layout))));
+    fn draw(&self, scale: &Scale, caption: &str) -> Markup {
         html! {
             div.panel {
                 @if !self.title.is_empty() { h3 { (self.title) } }
-                svg role="img" aria-label=(caption) width="100%" height=(bottom + AXIS) {
-                    g transform={ "translate(" (layout.left) " 0)" } {
-                        @for (place, label) in &scale.ticks {
-                            @let x = percent(*place);
-                            line x1=(x) x2=(x) y1=(TITLE) y2=(bottom) {}
-                            text.tick x=(x) y=(bottom + AXIS - 6) { (label) }
-                        }
-                        @for (group, y) in self.groups.iter().zip(tops) {
-                            @for (number, line) in lines(&group.title).iter().enumerate() {
-                                text.group x={ "-" (layout.left) } y=(y + TITLE - 6 + LINE * number) { (line) }
-                            }
-                            @for (number, bar) in group.bars.iter().chain(&group.papers).enumerate() {
-                                (bar.draw(scale, layout, y + group.top() + layout.step() * number))
-                            }
-                        }
+                div.plot role="img" aria-label=(caption) {
+                    div.scale {
+                        @for (place, label) in &scale.ticks { b style=(left(*place)) { span { (label) } } }
+                    }
+                    @for group in &self.groups {
+                        div.group { (group.title) }
+                        @for bar in group.bars.iter().chain(&group.papers) { (bar.draw(scale)) }
                     }
                 }
             }
@@ -365,8 +284,8 @@ impl Panel {
     }
 }
 
-fn percent(place: f64) -> String {
-    format!("{place:.2}%")
+fn left(place: f64) -> String {
+    format!("left:{place:.2}%")
 }
 
 /// Converts figures to percent of the width, alike in all panels.
@@ -427,23 +346,6 @@ fn compact(number: f64) -> String {
     }
 }
 
-/// The whole text in lines, broken between words; at least one line.
-fn lines(text: &str) -> Vec<String> {
-    let mut lines = vec![String::new()];
-    for word in text.split_inclusive(' ') {
-        let characters: Vec<_> = word.chars().collect();
-        for part in characters.chunks(LONGEST_LINE) {
-            let Some(line) = lines.last_mut() else { break };
-            if line.chars().count() + part.len() <= LONGEST_LINE {
-                line.extend(part);
-            } else {
-                lines.push(part.iter().collect());
-            }
-        }
-    }
-    lines
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -467,16 +369,16 @@ mod tests {
         };
         let rows = vec![row("dunlin", 127, 50.0), row("openssl", 127, 150.0), row("dunlin", 1500, 30.0)];
         let plot = drawn("caching", rows);
-        assert_eq!(count(&plot, "<svg "), 2, "a panel an MTU");
+        assert_eq!(count(&plot, "class=\"plot\""), 2, "a panel an MTU");
         assert!(plot.contains("<h3>MTU 127</h3>") && plot.contains("<h3>MTU 1500</h3>"), "{plot}");
-        assert_eq!((count(&plot, "class=\"ours c0\""), count(&plot, "class=\"rival c1\"")), (2, 1));
-        assert_eq!(count(&plot, "<g class=\"ref c0\"><title>the paper: 200</title>"), 2, "one a group");
-        // 200 bytes are 58 % of the width.
-        assert!(plot.contains("<title>dunlin: 100 (TLS 50, transport 20, IP 20, link 10)</title>"), "{plot}");
+        assert_eq!((count(&plot, "\"bar ours c0\""), count(&plot, "\"bar rival c1\"")), (2, 1));
+        assert_eq!(count(&plot, "<div class=\"bar ref c0\" title=\"the paper: 200\">"), 2, "one a group");
+        // 200 bytes are 74 % of the width.
+        assert!(plot.contains("title=\"dunlin: 100 (TLS 50, transport 20, IP 20, link 10)\""), "{plot}");
         for (colour, left, width) in
-            [(0, "0.00", "14.50"), (1, "14.50", "5.80"), (2, "20.30", "5.80"), (3, "26.10", "2.90")]
+            [(0, "0.00", "18.50"), (1, "18.50", "7.40"), (2, "25.90", "7.40"), (3, "33.30", "3.70")]
         {
-            let rect = format!("<rect class=\"s{colour}\" x=\"{left}%\" y=\"18\" width=\"{width}%\"");
+            let rect = format!("<i class=\"s{colour}\" style=\"left:{left}%;width:{width}%\"");
             assert!(plot.contains(&rect), "{rect}\n{plot}");
         }
         assert!(plot.contains("<i class=\"key s0\"></i>TLS</span>"), "{plot}");
@@ -498,11 +400,11 @@ mod tests {
         let plot = drawn("key-exchange", vec![row]);
         assert!(
             plot.contains(
-                "<g class=\"ref c0\"><title>the draft: 63 (flight1 11, flight2 21, flight3 31)</title>"
+                "<div class=\"bar ref c0\" title=\"the draft: 63 (flight1 11, flight2 21, flight3 31)\">"
             ),
             "{plot}"
         );
-        assert_eq!(count(&plot, "<rect "), 6);
+        assert_eq!(count(&plot, "<i class=\"s"), 6);
     }
 
     #[test]
@@ -525,14 +427,14 @@ mod tests {
             row("cid13", "symmetric", 30),
         ];
         let plot = drawn("handover", rows);
-        assert_eq!(count(&plot, "<svg "), 4, "{plot}");
+        assert_eq!(count(&plot, "class=\"plot\""), 4, "{plot}");
         // Four bars of time, three behind NATs, and four of Table I for each reference, two of them the
         // paper's.
-        assert_eq!(count(&plot, "<rect "), 15, "{plot}");
-        assert!(plot.contains(">delay 30 ms</text>") && plot.contains(">symmetric</text>"), "{plot}");
+        assert_eq!(count(&plot, "<i class=\"s"), 15, "{plot}");
+        assert!(plot.contains(">delay 30 ms</span>") && plot.contains(">symmetric</span>"), "{plot}");
         // Each bar of the paper names its delay.
         for delay in [30, 100] {
-            assert_eq!(count(&plot, &format!(">the paper, delay {delay} ms</text>")), 2, "{plot}");
+            assert_eq!(count(&plot, &format!(">the paper, delay {delay} ms</span>")), 2, "{plot}");
         }
         assert!(plot.contains("<i class=\"key ref s0\"></i>the paper</span><span>one run</span>"), "{plot}");
     }
@@ -558,8 +460,8 @@ mod tests {
             .map(|name| Row::new().with("kind", name).figure("sent_bytes", &[4.0]).figure("x_us", &[9.0]));
         let plot = drawn("alchemy", rows.to_vec());
         assert!(plot.contains("<figcaption>sent, bytes"), "{plot}");
-        assert_eq!(count(&plot, "<rect "), 2);
-        assert!(plot.contains(">a</text>") && plot.contains(">b</text>"), "{plot}");
+        assert_eq!(count(&plot, "<i class=\"s"), 2);
+        assert!(plot.contains(">a</div>") && plot.contains(">b</div>"), "{plot}");
         assert_eq!(drawn("alchemy", vec![Row::new().with("kind", "a")]), "", "nothing to draw");
     }
 
@@ -568,12 +470,12 @@ mod tests {
         let rows =
             [-1.0, 3.0].map(|error| Row::new().with("delay_ms", 5).figure("round_trip_error_ms", &[error]));
         let plot = drawn("link", rows.to_vec());
-        assert!(plot.contains("x=\"0.00%\" y=\"18\" width=\"14.50%\""), "{plot}");
-        assert!(plot.contains("x=\"14.50%\" y=\"34\" width=\"43.50%\""), "{plot}");
+        assert!(plot.contains("left:0.00%;width:18.50%"), "{plot}");
+        assert!(plot.contains("left:18.50%;width:55.50%"), "{plot}");
         for extreme in [[0.0, 0.0], [-1e15, 1e15], [1e-300, 0.0], [-3.0, -2.0]] {
             let rows = extreme.map(|error| Row::new().figure("round_trip_error_ms", &[error]));
             let plot = drawn("link", rows.to_vec());
-            assert!(!plot.contains("NaN") && !plot.contains("inf") && !plot.contains("width=\"-"), "{plot}");
+            assert!(!plot.contains("NaN") && !plot.contains("inf") && !plot.contains("width:-"), "{plot}");
         }
     }
 
@@ -587,14 +489,13 @@ mod tests {
         };
         let rows = ["dunlin", "openssl", "wolfssl", long, "openssl"].map(row).to_vec();
         let plot = drawn("alchemy", rows);
-        assert!(plot.contains(&format!(">{long}</text>")), "{plot}");
-        let colours = [0, 1, 2, 3].map(|colour| count(&plot, &format!(" c{colour}\"><title>")));
+        assert!(plot.contains(&format!(">{long}</span>")), "{plot}");
+        let colours = [0, 1, 2, 3].map(|colour| count(&plot, &format!(" c{colour}\" title=")));
         assert_eq!(colours, [1, 2, 1, 1], "{plot}");
         let long = "one parameter of twenty, another parameter of twenty, a third";
-        assert_eq!(lines(long).len(), 2);
-        assert_eq!(lines(long).concat(), long);
         let plot = drawn("alchemy", [long, "openssl"].map(row).to_vec());
-        assert!(lines(long).iter().all(|line| plot.contains(&format!(">{line}</text>"))), "{plot}");
+        assert!(plot.contains(&format!(">{long}</span>")), "{plot}");
+        assert!(plot.contains("<div class=\"group\">second parameter 7</div>"), "{plot}");
     }
 
     /// A quick run lacks cases, perhaps all of Dunlin or of the paper, and parts.
@@ -629,16 +530,16 @@ mod tests {
         let rows = ["dunlin", "apache"].map(|stack| row(stack, "renegotiation_lowest", 10_240)).to_vec();
         let plot = drawn("policy", rows);
         assert_eq!(count(&plot, "<figure "), 2, "the time for 10 KB, and the reductions: {plot}");
-        assert_eq!((count(&plot, "class=\"ours c0\""), count(&plot, "class=\"rival c1\"")), (2, 2), "{plot}");
-        assert_eq!(count(&plot, "<title>the paper: 1524</title>"), 1, "{plot}");
-        assert_eq!(count(&plot, "<title>the paper: 69.68</title>"), 1, "{plot}");
+        assert_eq!((count(&plot, "\"bar ours c0\""), count(&plot, "\"bar rival c1\"")), (2, 2), "{plot}");
+        assert_eq!(count(&plot, "title=\"the paper: 1524\""), 1, "{plot}");
+        assert_eq!(count(&plot, "title=\"the paper: 69.68\""), 1, "{plot}");
     }
 
     #[test]
     fn limits_the_number_of_bars() {
         let rows = (0..MAX_BARS + 3).map(|n| Row::new().with("n", n).figure("x_us", &[1.0])).collect();
         let plot = drawn("alchemy", rows);
-        assert_eq!(count(&plot, "<rect "), MAX_BARS);
+        assert_eq!(count(&plot, "<i class=\"s"), MAX_BARS);
         assert!(plot.contains("without the last 3 rows"), "{plot}");
     }
 

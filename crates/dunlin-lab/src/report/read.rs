@@ -2,8 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{self, Display};
+use std::marker::PhantomData;
 
-use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
+use serde::de::{Error as _, MapAccess, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
 use super::{Entry, Kind, PAPER, Report, Row, STATISTICS};
@@ -59,26 +61,37 @@ fn bounded<E: serde::de::Error>(text: String, limit: usize) -> Result<String, E>
 pub(super) fn texts<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<BTreeMap<String, String>, D::Error> {
-    struct Texts;
-    impl<'de> Visitor<'de> for Texts {
-        type Value = BTreeMap<String, String>;
+    #[derive(Deserialize)]
+    struct Text(#[serde(deserialize_with = "text")] String);
+    let texts = deserializer.deserialize_map(Entries::<Text>("names with texts", PhantomData))?;
+    Ok(texts.into_iter().map(|(name, Text(text))| (name, text)).collect())
+}
 
-        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            write!(f, "names with texts")
-        }
+/// A bounded number of distinct names, each with a value; called so in errors.
+struct Entries<T>(&'static str, PhantomData<T>);
 
-        fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-            let mut texts = BTreeMap::new();
-            while let Some((name, value)) = map.next_entry::<String, String>()? {
-                if texts.len() == MAX_ENTRIES {
-                    return Err(A::Error::custom(format_args!("more than {MAX_ENTRIES} entries")));
-                }
-                texts.insert(bounded(name, MAX_NAME)?, bounded(value, MAX_TEXT)?);
-            }
-            Ok(texts)
-        }
+impl<'de, T: Deserialize<'de>> Visitor<'de> for Entries<T> {
+    type Value = Vec<(String, T)>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0)
     }
-    deserializer.deserialize_map(Texts)
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+        let mut entries = Vec::new();
+        let mut names = BTreeSet::new();
+        while let Some(name) = map.next_key::<String>()? {
+            let name: String = bounded(name, MAX_NAME)?;
+            if entries.len() == MAX_ENTRIES {
+                return Err(A::Error::custom(format_args!("more than {MAX_ENTRIES} entries")));
+            }
+            if !names.insert(name.clone()) {
+                return Err(A::Error::custom(format_args!("two values of {name}")));
+            }
+            entries.push((name, map.next_value()?));
+        }
+        Ok(entries)
+    }
 }
 
 /// A bounded number of rows.
@@ -107,39 +120,15 @@ pub(super) fn rows<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Row
 
 impl<'de> Deserialize<'de> for Row {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Entries;
-        impl<'de> Visitor<'de> for Entries {
-            type Value = Vec<(String, Value)>;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                write!(f, "a row")
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-                let mut entries = Vec::new();
-                let mut names = BTreeSet::new();
-                while let Some(name) = map.next_key::<String>()? {
-                    let name: String = bounded(name, MAX_NAME)?;
-                    if entries.len() == MAX_ENTRIES {
-                        return Err(A::Error::custom(format_args!("more than {MAX_ENTRIES} entries")));
-                    }
-                    if !names.insert(name.clone()) {
-                        return Err(A::Error::custom(format_args!("two values of {name}")));
-                    }
-                    entries.push((name, map.next_value::<Scalar>()?.0));
-                }
-                Ok(entries)
-            }
-        }
-        deserializer.deserialize_map(Entries).map(classified)
+        deserializer.deserialize_map(Entries("a row", PhantomData)).map(classified)
     }
 }
 
 /// Classifies entries. JSON does not distinguish parameters and figures, but their names do: a figure has a
 /// mean.
-fn classified(entries: Vec<(String, Value)>) -> Row {
+fn classified(entries: Vec<(String, Scalar)>) -> Row {
     let numbers: BTreeSet<_> =
-        entries.iter().filter(|(_, value)| value.is_number()).map(|(name, _)| name.clone()).collect();
+        entries.iter().filter(|(_, value)| value.0.is_number()).map(|(name, _)| name.clone()).collect();
     let is_figure = |name: &str| {
         numbers.contains(name) && STATISTICS.iter().all(|s| numbers.contains(&format!("{name}{s}")))
     };
@@ -153,7 +142,7 @@ fn classified(entries: Vec<(String, Value)>) -> Row {
             Kind::Parameter
         }
     };
-    let entries = entries.into_iter().map(|(name, value)| Entry { kind: kind(&name), name, value });
+    let entries = entries.into_iter().map(|(name, Scalar(value))| Entry { kind: kind(&name), name, value });
     Row(entries.collect())
 }
 
@@ -269,7 +258,7 @@ mod tests {
             ("/command", json!(long), "command: longer than"),
             ("/machine", json!({}), "machine: missing field `processor`"),
             ("/date", json!(long), "date: longer than"),
-            ("/packages", json!({ "libssl-dev": long }), "packages: longer than 4096 bytes"),
+            ("/packages", json!({ "libssl-dev": long }), "packages.libssl-dev: longer than 4096 bytes"),
             ("/packages", json!({ "x".repeat(MAX_NAME + 1): "1" }), "packages: longer than 64 bytes"),
             (
                 "/packages",

@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Formatter};
 
-use super::{Kind, Row, columns, shown};
+use super::{Kind, Row, columns, common, shown};
 
 /// The maximum width of a single table in characters, for a terminal and a page.
 const MAX_WIDTH: usize = 120;
@@ -21,14 +21,6 @@ struct Column {
 impl Column {
     fn width(&self) -> usize {
         self.name.iter().chain(&self.cells).map(|text| text.chars().count()).max().unwrap_or_default()
-    }
-
-    /// The value of every cell, if there are several equal ones.
-    fn constant(&self) -> Option<&str> {
-        let (first, rest) = self.cells.split_first()?;
-        let is_one =
-            self.kind == Kind::Parameter && !rest.is_empty() && rest.iter().all(|cell| cell == first);
-        is_one.then_some(first)
     }
 
     /// The same column with one word of its heading on each line.
@@ -56,12 +48,10 @@ pub(super) fn write(rows: &[Row], f: &mut Formatter<'_>) -> fmt::Result {
 }
 
 fn write_narrow(rows: &[Row], f: &mut Formatter<'_>) -> fmt::Result {
-    let (common, columns): (Vec<_>, Vec<_>) =
-        columns_of(rows).into_iter().partition(|column| column.constant().is_some());
-    let common: Vec<_> = common
-        .iter()
-        .map(|column| format!("{} {}", column.name.join("_"), column.constant().unwrap_or_default()))
-        .collect();
+    let shared = common(rows);
+    let common: Vec<_> = shared.iter().map(|(name, value)| format!("{name} {}", shown(value))).collect();
+    let mut columns = columns_of(rows);
+    columns.retain(|column| !shared.iter().any(|(name, _)| column.name == [*name]));
     if !common.is_empty() {
         writeln!(f, "{}", common.join(", "))?;
     }

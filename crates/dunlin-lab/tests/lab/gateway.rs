@@ -3,9 +3,9 @@
 use std::path::Path;
 
 use dunlin_tests::place::{Place, has_root};
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use crate::rows_of;
+use crate::{run, with};
 
 /// The paths of the other programs in Debian.
 const RIVALS: [(&str, &str); 3] = [
@@ -21,12 +21,8 @@ fn measures_the_gateway_beside_installed_rivals() {
     if !has_root() {
         return;
     }
-    let place = Place::new();
-    place.lab("run gateway --quick --json rows.json");
-    let rows = rows_of(&place, "rows.json");
-    let of = |stack: &str, part: &str| -> Vec<Value> {
-        rows.iter().filter(|row| row["stack"] == stack && row["part"] == part).cloned().collect()
-    };
+    let rows = run(&Place::new(), "gateway --quick");
+    let of = |stack: &str, part: &str| with(&rows, &json!({"stack": stack, "part": part}));
     let ours = of("dunlin", "connections");
     let kinds: Vec<_> = ours.iter().map(|row| [&row["credential"], &row["mode"]]).collect();
     assert_eq!(kinds, [["p256", "full"], ["p256", "cached"], ["rsa2048", "full"], ["rsa2048", "cached"]]);
@@ -39,7 +35,7 @@ fn measures_the_gateway_beside_installed_rivals() {
     for stack in all {
         let program = RIVALS.iter().find(|(name, _)| *name == stack).map(|(_, program)| program);
         if program.is_some_and(|program| !Path::new(program).exists()) {
-            assert_eq!(of(stack, "connections"), [Value::Null; 0], "{stack}");
+            assert_eq!(of(stack, "connections"), [&Value::Null; 0], "{stack}");
             continue;
         }
         for (part, figures) in [
@@ -50,15 +46,14 @@ fn measures_the_gateway_beside_installed_rivals() {
         ] {
             let rows = of(stack, part);
             assert!(!rows.is_empty(), "{stack}, {part}");
-            for (row, figure) in rows.iter().flat_map(|row| figures.map(|figure| (row, figure))) {
+            for (row, figure) in rows.into_iter().flat_map(|row| figures.map(|figure| (row, figure))) {
                 assert!(row[figure].as_f64() > Some(0.0), "{figure}: {row}");
             }
         }
     }
     // The clients that stay.
     for protocol in ["tls", "dtls", "new tls"] {
-        let rows: Vec<_> =
-            of("dunlin", "hold").into_iter().filter(|row| row["protocol"] == protocol).collect();
+        let rows = with(&rows, &json!({"stack": "dunlin", "part": "hold", "protocol": protocol}));
         let attacks: Vec<_> = rows.iter().map(|row| row["attack"].as_str().unwrap()).collect();
         assert_eq!(attacks, ["none", "flood", "half_open", "slow"], "{protocol}");
         for row in &rows {

@@ -5,20 +5,17 @@ use std::path::Path;
 use std::process::Command;
 
 use dunlin_tests::place::Place;
-use serde_json::Value;
+use serde_json::json;
 
-use crate::rows_of;
+use crate::{first, number, run};
 
 /// The matrix of docs/handover.md, and the costs of a scheme's first handshake.
 #[test]
 fn handover_goes_on_where_the_documentation_says() {
     let place = Place::new();
-    place.lab("run handover --way virtual --quick --runs 1 --json rows.json");
-    let rows = rows_of(&place, "rows.json");
-    let of = |scheme: &str, figure: &str| {
-        let is_plain =
-            |row: &&Value| row["scheme"] == scheme && row["nat"] == "none" && row["delay_ms"] == 30;
-        rows.iter().find(is_plain).unwrap()[figure].as_f64().unwrap()
+    let rows = run(&place, "handover --way virtual --quick --runs 1");
+    let of = |scheme: &str, delay_ms: u64, figure: &str| {
+        number(first(&rows, &json!({"scheme": scheme, "nat": "none", "delay_ms": delay_ms})), figure)
     };
     for row in &rows {
         let connects_again =
@@ -30,7 +27,7 @@ fn handover_goes_on_where_the_documentation_says() {
         assert_eq!(row["messages_missing"], 0.0, "{row}");
     }
     // The paper's "slightly higher overhead".
-    let more = |scheme, figure| of(scheme, figure) - of("standard", figure);
+    let more = |scheme, figure| of(scheme, 30, figure) - of("standard", 30, figure);
     for scheme in ["ipc", "tcs", "tcs_message", "cid12"] {
         let bytes = more(scheme, "first_handshake_bytes");
         let packets = more(scheme, "first_handshake_packets");
@@ -55,11 +52,5 @@ fn handover_goes_on_where_the_documentation_says() {
     for mark in made.lines().filter(|line| line.starts_with("<!-- table ")) {
         assert_eq!(page.matches(mark).count(), 1, "{mark}");
     }
-    assert!(made.contains(&format!("| cid12 | {:.2} | ", seconds_of(&rows, "cid12"))), "{made}");
-}
-
-/// The time of a scheme at a delay of 5 ms, without NAT.
-fn seconds_of(rows: &[Value], scheme: &str) -> f64 {
-    let row = rows.iter().find(|row| row["scheme"] == scheme && row["nat"] == "none" && row["delay_ms"] == 5);
-    row.unwrap()["wall_clock_s"].as_f64().unwrap()
+    assert!(made.contains(&format!("| cid12 | {:.2} | ", of("cid12", 5, "wall_clock_s"))), "{made}");
 }

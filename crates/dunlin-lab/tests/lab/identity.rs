@@ -1,9 +1,9 @@
 //! Tests the experiment `identity`.
 
 use dunlin_tests::place::{Place, has_root};
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use crate::rows_of;
+use crate::{first, number, run, with};
 
 /// The paper's types of keys.
 const KEYS: [&str; 3] = ["rsa2048", "p256", "ed25519"];
@@ -15,23 +15,15 @@ fn find<'r>(
     form: Option<&str>,
     resolver: Option<&str>,
 ) -> &'r Value {
-    let wanted = |row: &&Value| {
-        row["credential"] == key
-            && [&row["server"], &row["client"]] == [server, client]
-            && row["form"].as_str() == form
-            && row["resolver"].as_str() == resolver
-    };
-    rows.iter()
-        .find(wanted)
-        .unwrap_or_else(|| panic!("no row of {key}, {server}, {client}, {form:?}, {resolver:?}"))
+    let parameters =
+        json!({"credential": key, "server": server, "client": client, "form": form, "resolver": resolver});
+    first(rows, &parameters)
 }
 
 /// Bytes are exact, so they do not depend on the machine. An ECDSA signature varies by a few bytes.
 #[test]
 fn handshakes_with_identities_take_fewer_bytes_than_in_the_paper() {
-    let place = Place::new();
-    place.lab("run identity --way virtual --quick --runs 3 --json rows.json");
-    let rows = rows_of(&place, "rows.json");
+    let rows = run(&Place::new(), "identity --way virtual --quick --runs 3");
     let of = |key: &str, server: &str, client: &str, form: Option<&str>| {
         let is_original = [server, client].iter().all(|shown| ["x509", "none"].contains(shown));
         find(&rows, key, [server, client], form, (!is_original).then_some("cached"))
@@ -44,9 +36,9 @@ fn handshakes_with_identities_take_fewer_bytes_than_in_the_paper() {
             let row = of(key, server, "none", form);
             let paper = row["paper_server_bytes"].as_u64().unwrap();
             assert!(bytes(row) < paper, "{key}, {server}: {} of {paper} bytes", bytes(row));
-            let signatures = row["signature_bytes"].as_f64().unwrap();
             // Where the paper counts 70 bytes for an ECDSA signature, it has 70 to 72, or 64 in JSON.
-            assert!(signatures <= row["paper_signature_bytes"].as_f64().unwrap() + 6.0, "{row}");
+            let most = number(row, "paper_signature_bytes") + 6.0;
+            assert!(number(row, "signature_bytes") <= most, "{row}");
             assert_eq!(row["public_key_bytes"].as_f64() > Some(0.0), server == "x509", "{row}");
         }
         let [x509, compact] =
@@ -67,7 +59,7 @@ fn handshakes_with_identities_take_fewer_bytes_than_in_the_paper() {
                 assert!(row[format!("paper_{figure}")].as_f64() > Some(20.0), "{figure} of {row}");
             }
             // The paper's model errs by up to 9 %.
-            assert!(row["paper_model_error_percent"].as_f64().unwrap().abs() < 9.0, "{row}");
+            assert!(number(row, "paper_model_error_percent").abs() < 9.0, "{row}");
             assert!(
                 row["model_error_percent"].is_number() && row["latency_of_x509_percent"].is_number(),
                 "{row}"
@@ -75,15 +67,14 @@ fn handshakes_with_identities_take_fewer_bytes_than_in_the_paper() {
         }
         // Table III, and figures 4 and 5.
         for message in ["signature", "certificate", "vc", "did"] {
-            let wanted = |row: &&Value| row["credential"] == key && row["message"] == message;
-            let row = rows.iter().find(wanted).unwrap();
-            let [ours, paper] = ["verify_ms", "paper_verify_ms"].map(|name| row[name].as_f64().unwrap());
+            let row = first(&rows, &json!({"credential": key, "message": message}));
+            let [ours, paper] = ["verify_ms", "paper_verify_ms"].map(|name| number(row, name));
             assert!(ours > 0.0 || message == "did", "{row}");
             assert!(paper >= 1.0, "{row}");
         }
         for figure in ["4", "5"] {
-            let wanted = |row: &&Value| row["credential"] == key && row["figure"] == figure;
-            assert_eq!(rows.iter().filter(wanted).count(), 7, "figure {figure}");
+            let points = with(&rows, &json!({"credential": key, "figure": figure}));
+            assert_eq!(points.len(), 7, "figure {figure}");
         }
     }
 }
@@ -95,9 +86,7 @@ fn looks_dids_up_over_the_network() {
     if !has_root() {
         return;
     }
-    let place = Place::new();
-    place.lab("run identity --quick --runs 2 --json rows.json");
-    let rows = rows_of(&place, "rows.json");
+    let rows = run(&Place::new(), "identity --quick --runs 2");
     let shown = [["vc", "none"], ["did", "none"], ["vc", "vc"], ["did", "did"]];
     // A round trip over the link takes 10 ms. TCP, TLS and the request each take one; early data saves one,
     // and a datagram two.
@@ -108,7 +97,7 @@ fn looks_dids_up_over_the_network() {
             let look_ups = if sides[1] == "none" { 1.0 } else { 2.0 };
             assert!(row["latency_ms_min"].as_f64() >= Some(10.0 * round_trips * look_ups), "{row}");
             // A mutual handshake looks up two DIDs with documents of similar length.
-            let sent = row["resolver_bytes"].as_f64().unwrap() / look_ups;
+            let sent = number(row, "resolver_bytes") / look_ups;
             // A nonce of 16 bytes and the DID, whose 32 bytes have 44 digits in base58, or 43 in one of 17.
             let expected = if resolver == "network_hmac" { 70.0..=71.0 } else { 200.0..=700.0 };
             assert!(expected.contains(&sent), "{row}");
@@ -116,9 +105,7 @@ fn looks_dids_up_over_the_network() {
         }
     }
     // A median of two runs can lie between them: serial numbers differ in length.
-    let bytes = |sides, form, resolver| {
-        find(&rows, "mldsa44", sides, form, resolver)["server_bytes"].as_f64().unwrap()
-    };
+    let bytes = |sides, form, resolver| number(find(&rows, "mldsa44", sides, form, resolver), "server_bytes");
     let x509 = bytes(["x509", "none"], None, None);
     let [json, compact] = ["json", "compact"].map(|form| bytes(["vc", "none"], Some(form), Some("cached")));
     let did = bytes(["did", "none"], None, Some("cached"));

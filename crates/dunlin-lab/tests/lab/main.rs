@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 use dunlin_tests::peer::is_root;
 use dunlin_tests::place::{Place, has_root};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 /// The time after which a test fails because an expected event did not happen.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -134,18 +134,19 @@ struct Cell<'a> {
 }
 
 impl Cell<'_> {
+    /// The cell of a row, among the rows with its keys.
+    fn of<'a>(rows: &'a [Value], row: &'a Value) -> Cell<'a> {
+        let [protocol, mode, connection] =
+            ["protocol", "mode", "connection"].map(|name| row[name].as_str().unwrap());
+        Cell { rows, protocol, mtu: row["mtu"].as_u64().unwrap(), mode, connection }
+    }
+
     fn figure(&self, name: &str, stack: &str) -> f64 {
-        let Self { protocol, mtu, mode, connection, .. } = *self;
-        let wanted = |row: &&Value| {
-            row["stack"] == stack
-                && row["protocol"] == protocol
-                && row["mtu"] == mtu
-                && row["mode"] == mode
-                && row["connection"] == connection
-        };
-        let found: Vec<_> = self.rows.iter().filter(wanted).collect();
-        let [row] = found[..] else { panic!("{} rows of {stack}, {self}", found.len()) };
-        row[name].as_f64().unwrap()
+        let Self { rows, protocol, mtu, mode, connection } = *self;
+        let parameters = json!({
+            "stack": stack, "protocol": protocol, "mtu": mtu, "mode": mode, "connection": connection,
+        });
+        number(only(rows, &parameters), name)
     }
 
     /// Asserts that the total is at most `bar` bytes.
@@ -184,6 +185,37 @@ fn rows_of(place: &Place, file: &str) -> Vec<Value> {
     report["rows"].as_array().unwrap().clone()
 }
 
+/// Runs an experiment, and returns its rows.
+fn run(place: &Place, arguments: &str) -> Vec<Value> {
+    place.lab(&format!("run {arguments} --json rows.json"));
+    rows_of(place, "rows.json")
+}
+
+/// Returns the rows with these parameters. A parameter that is null is absent.
+fn with<'r>(rows: &'r [Value], parameters: &Value) -> Vec<&'r Value> {
+    let parameters = parameters.as_object().unwrap();
+    rows.iter().filter(|row| parameters.iter().all(|(name, value)| row[name] == *value)).collect()
+}
+
+/// Returns the first row with these parameters.
+#[track_caller]
+fn first<'r>(rows: &'r [Value], parameters: &Value) -> &'r Value {
+    with(rows, parameters).first().unwrap_or_else(|| panic!("no row with {parameters}"))
+}
+
+/// Returns the only row with these parameters.
+#[track_caller]
+fn only<'r>(rows: &'r [Value], parameters: &Value) -> &'r Value {
+    let found = with(rows, parameters);
+    let [row] = found[..] else { panic!("{} rows with {parameters}", found.len()) };
+    row
+}
+
+#[track_caller]
+fn number(row: &Value, name: &str) -> f64 {
+    row[name].as_f64().unwrap_or_else(|| panic!("no {name} in {row}"))
+}
+
 /// Runs `caching` on sockets. Its valgrind fails at once: the counts under it take most of the time, do not depend on
 /// the sockets, and are in [`in_virtual_time`].
 fn run_on_sockets(place: &Place, arguments: &str) {
@@ -210,11 +242,7 @@ fn on_sockets() -> &'static [Value] {
 /// The rows of a quick run of `caching` in virtual time, which several tests read.
 fn in_virtual_time() -> &'static [Value] {
     static RUN: OnceLock<Vec<Value>> = OnceLock::new();
-    RUN.get_or_init(|| {
-        let place = Place::new();
-        place.lab("run caching --quick --runs 3 --way virtual --json rows.json");
-        rows_of(&place, "rows.json")
-    })
+    RUN.get_or_init(|| run(&Place::new(), "caching --quick --runs 3 --way virtual"))
 }
 
 /// Splits the rows into those with the same keys on both sides and those with different keys.
@@ -336,15 +364,13 @@ fn virtual_time_agrees_with_real_sockets() {
     assert_eq!((in_virtual_time.len(), mixed.len()), (48, 12));
     let of_the_same_keys = in_virtual_time.iter().map(|row| (row, &real));
     for (row, real) in of_the_same_keys.chain(mixed.iter().map(|row| (row, &real_mixed))) {
-        let [protocol, mode, connection] =
-            ["protocol", "mode", "connection"].map(|name| row[name].as_str().unwrap());
-        let cell = Cell { rows: real, protocol, mtu: row["mtu"].as_u64().unwrap(), mode, connection };
-        assert_eq!(row["tls_bytes"].as_f64().unwrap(), cell.figure("tls_bytes", "dunlin"), "{row}");
-        if protocol == "tls1.2" {
+        let cell = Cell::of(real, row);
+        assert_eq!(number(row, "tls_bytes"), cell.figure("tls_bytes", "dunlin"), "{row}");
+        if cell.protocol == "tls1.2" {
             let handshake = cell.figure("handshake_bytes", "dunlin");
-            assert_eq!(row["handshake_bytes"].as_f64().unwrap(), handshake, "{row}");
+            assert_eq!(number(row, "handshake_bytes"), handshake, "{row}");
         }
-        let ratio = row["total_bytes"].as_f64().unwrap() / cell.figure("total_bytes", "dunlin");
+        let ratio = number(row, "total_bytes") / cell.figure("total_bytes", "dunlin");
         assert!((0.98..=1.02).contains(&ratio), "{ratio} {row}");
     }
     let (real, real_p256) = by_keys(over_udp(on_sockets()));
@@ -352,7 +378,7 @@ fn virtual_time_agrees_with_real_sockets() {
     assert_eq!((in_virtual_time.len(), p256.len()), (8, 8));
     let of_rsa = in_virtual_time.iter().map(|row| (row, &real));
     for (row, real) in of_rsa.chain(p256.iter().map(|row| (row, &real_p256))) {
-        let cell = over_udp_cell(real, row);
+        let cell = Cell::of(real, row);
         for figure in ["total_bytes", "tls_bytes", "packets"] {
             // ECDSA signatures vary by a few bytes. Signatures in certificates are made once in a run; they
             // may take one more datagram.
@@ -361,17 +387,10 @@ fn virtual_time_agrees_with_real_sockets() {
                 (_, Some("compact"), Some("repeat")) => 1.02,
                 _ => 1.03,
             };
-            let ratio = row[figure].as_f64().unwrap() / cell.figure(figure, "dunlin");
+            let ratio = number(row, figure) / cell.figure(figure, "dunlin");
             assert!((1.0 / most..=most).contains(&ratio), "{figure}: {ratio} {row}");
         }
     }
-}
-
-/// The cell of a row over UDP, among the rows with its keys.
-fn over_udp_cell<'a>(rows: &'a [Value], row: &'a Value) -> Cell<'a> {
-    let [protocol, mode, connection] =
-        ["protocol", "mode", "connection"].map(|name| row[name].as_str().unwrap());
-    Cell { rows, protocol, mtu: row["mtu"].as_u64().unwrap(), mode, connection }
 }
 
 /// Upper bounds over DTLS at MTU 127, in bytes in total: the mode, the connection, RSA-2048 and P-256.
@@ -417,13 +436,11 @@ fn cached_handshake_computes_and_sends_less() {
     let (on_links, mixed) = by_keys(over_tcp(rows));
     connections_are_within_their_bars(&on_links);
     different_keys_are_within_their_bars(&mixed);
-    let figure = |name: &str, parameters: &[(&str, &str)]| {
-        let wanted = |row: &&Value| {
-            row[name].is_number() && parameters.iter().all(|(parameter, value)| row[parameter] == *value)
-        };
-        let found: Vec<_> = rows.iter().filter(wanted).collect();
-        let [row] = found[..] else { panic!("{} rows of {name}, {parameters:?}", found.len()) };
-        row[name].as_f64().unwrap()
+    let figure = |name: &str, parameters: &Value| {
+        let mut found = with(rows, parameters);
+        found.retain(|row| row[name].is_number());
+        let [row] = found[..] else { panic!("{} rows of {name}, {parameters}", found.len()) };
+        number(row, name)
     };
     for side in ["client", "server"] {
         // The paper saves its clients at most 4.9 % with RSA and 8.6 % with ECC. In an optimised build, TLS
@@ -436,7 +453,7 @@ fn cached_handshake_computes_and_sends_less() {
         ];
         for (protocol, credential, bar) in bars {
             let of = |mode| {
-                let row = [("protocol", protocol), ("credential", credential), ("mode", mode)];
+                let row = json!({"protocol": protocol, "credential": credential, "mode": mode});
                 figure(&format!("{side}_instructions"), &row)
             };
             let cached = of("compact");
@@ -452,7 +469,7 @@ fn cached_handshake_computes_and_sends_less() {
             [("tls1.2", "client"), ("tls1.2", "server"), ("tls1.3", "client"), ("tls1.3", "server")]
         {
             let of = |mode| {
-                let row = [("protocol", protocol), ("connection", connection), ("mode", mode)];
+                let row = json!({"protocol": protocol, "connection": connection, "mode": mode});
                 figure(&format!("{side}_heap_bytes"), &row)
             };
             let cached = of("compact");
@@ -466,7 +483,7 @@ fn cached_handshake_computes_and_sends_less() {
     for medium in ["ieee802154", "lorawan_sf7", "lorawan_sf12", "nb_iot"] {
         for name in ["airtime_ms", "client_airtime_ms", "client_energy_mj", "total_bytes", "dtls_bytes"] {
             let of = |mode, connection| {
-                figure(name, &[("medium", medium), ("mode", mode), ("connection", connection)])
+                figure(name, &json!({"medium": medium, "mode": mode, "connection": connection}))
             };
             let [initial, repeat] = ["initial", "repeat"].map(|connection| of("compact", connection));
             // A third, as over TCP with small packets. A resumption has no signatures and needs less.
@@ -477,7 +494,7 @@ fn cached_handshake_computes_and_sends_less() {
         }
     }
     // A device may send during one percent of the time.
-    let sf12 = [("medium", "lorawan_sf12"), ("mode", "compact"), ("connection", "repeat")];
+    let sf12 = json!({"medium": "lorawan_sf12", "mode": "compact", "connection": "repeat"});
     let airtime = figure("client_airtime_ms", &sf12);
     let wait = figure("duty_cycle_s", &sf12);
     assert!((wait - airtime / 10.0).abs() < 1e-6, "{wait} s for {airtime} ms");
@@ -510,9 +527,7 @@ fn key_exchange_costs_less_than_in_the_paper_and_with_openssl() {
         return;
     }
     let place = Place::new();
-    place.lab("run key-exchange --quick --json rows.json");
-    let report: Value = serde_json::from_str(&place.read("rows.json")).unwrap();
-    let rows = report["rows"].as_array().unwrap();
+    let rows = &run(&place, "key-exchange --quick");
     let of = |stack: &str| {
         let wanted = |row: &&Value| row["stack"] == stack && row["client_us"].is_number();
         rows.iter().filter(wanted).map(|row| (key_exchange(row), row)).collect::<BTreeMap<_, _>>()
@@ -532,7 +547,7 @@ fn key_exchange_costs_less_than_in_the_paper_and_with_openssl() {
             assert!(bytes(row) <= bytes(rival), "{about}: {} of {} bytes", bytes(row), bytes(rival));
         }
         for side in ["client", "server"] {
-            let us = |part: &str| row[format!("{side}{part}_us")].as_f64().unwrap();
+            let us = |part: &str| number(row, &format!("{side}{part}_us"));
             assert!(us("") > 0.0 && us("_common") > 0.0, "{row}");
             assert_eq!(us("_key") > 0.0, row["mechanism"] != "psk", "{row}");
             let is_one_of = |names: &[&str]| names.iter().any(|name| row["mechanism"] == *name);
@@ -564,8 +579,7 @@ fn key_exchange_costs_less_than_in_the_paper_and_with_openssl() {
     // Without a terminal, the progress bar is replaced by lines, up to the last step.
     let (done, all) = told.lines().last().unwrap().split_once(' ').unwrap().0.split_once('/').unwrap();
     assert!(done == all && all.parse::<usize>().unwrap() > 1, "{told}");
-    let report: Value = serde_json::from_str(&place.read("virtual.json")).unwrap();
-    for row in report["rows"].as_array().unwrap().iter().filter(|row| row["client_us"].is_number()) {
+    for row in rows_of(&place, "virtual.json").iter().filter(|row| row["client_us"].is_number()) {
         let about = key_exchange(row);
         let real = bytes(ours[&about]) as f64;
         let in_memory = bytes(row) as f64;
@@ -575,9 +589,9 @@ fn key_exchange_costs_less_than_in_the_paper_and_with_openssl() {
     let slow: Vec<_> = rows.iter().filter(|row| row["duration_ms"].is_number()).collect();
     assert_eq!(slow.len(), (ours.len() - 18) * 3);
     for row in slow {
-        let number = |name: &str| row[name].as_f64().unwrap();
-        let least_ms = number("path_bytes") * 8.0 / number("rate_kbit_per_s");
-        assert!(number("model_ms") > least_ms && number("duration_ms") > number("transmission_ms"), "{row}");
+        let figure = |name| number(row, name);
+        let least_ms = figure("path_bytes") * 8.0 / figure("rate_kbit_per_s");
+        assert!(figure("model_ms") > least_ms && figure("duration_ms") > figure("transmission_ms"), "{row}");
     }
 }
 

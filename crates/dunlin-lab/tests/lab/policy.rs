@@ -4,9 +4,9 @@ use std::fs;
 use std::process::Command;
 
 use dunlin_tests::place::{Place, has_root};
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use crate::rows_of;
+use crate::{first, number, run, with};
 
 /// Signatures are counted, so they do not depend on the machine: a hint about the client saves the signature
 /// of RSA-4096 or all.
@@ -17,10 +17,8 @@ fn hints_about_clients_save_the_servers_signatures() {
     }
     let place = Place::new();
     fs::create_dir(place.path("captures")).unwrap();
-    place.lab("run policy --quick --runs 1 --json rows.json --pcap captures");
-    let rows = rows_of(&place, "rows.json");
-    let ours: Vec<_> = rows.iter().filter(|row| row["stack"] == "dunlin").collect();
-    for row in &ours {
+    let rows = run(&place, "policy --quick --runs 1 --pcap captures");
+    for row in with(&rows, &json!({"stack": "dunlin"})) {
         let expected = match row["strategy"].as_str().unwrap() {
             "renegotiation" | "renegotiation_highest" | "renegotiation_lowest" => 2,
             "ticket" | "psk" => 0,
@@ -29,10 +27,8 @@ fn hints_about_clients_save_the_servers_signatures() {
         assert_eq!(row["signatures"], expected, "{row}");
     }
     let of = |strategy, client, size: u64| {
-        let wanted = |row: &&&Value| {
-            row["strategy"] == strategy && row["client"] == client && row["size_bytes"] == size
-        };
-        *ours.iter().find(wanted).unwrap_or_else(|| panic!("{strategy}, {client}, {size} bytes"))
+        let of = json!({"stack": "dunlin", "strategy": strategy, "client": client, "size_bytes": size});
+        first(&rows, &of)
     };
     for size in [10 << 10, 100 << 10] {
         let clients = [
@@ -48,15 +44,14 @@ fn hints_about_clients_save_the_servers_signatures() {
         }
     }
     // The paper's percentages, without and with a forced renegotiation.
-    let paper =
-        |strategy, client| of(strategy, client, 10 << 10)["paper_reduction_percent"].as_f64().unwrap();
+    let paper = |strategy, client| number(of(strategy, client, 10 << 10), "paper_reduction_percent");
     let said = [(paper("ticket", "openssl"), 85.30), (paper("renegotiation_lowest", "openssl"), 69.68)];
     for (computed, said) in said {
         assert!((computed - said).abs() < 0.02, "{computed} and {said} %");
     }
     for (stack, client) in [("apache", "openssl"), ("apache", "curl"), ("dunlin", "curl")] {
-        let is_there = rows.iter().any(|row| row["stack"] == stack && row["client"] == client);
-        assert!(is_there, "no rows of {stack} and {client}: run `tools/setup test`");
+        let found = with(&rows, &json!({"stack": stack, "client": client}));
+        assert!(!found.is_empty(), "no rows of {stack} and {client}: run `tools/setup test`");
     }
     shows_the_papers_figures_5_and_6(&place);
 }

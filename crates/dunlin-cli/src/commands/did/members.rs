@@ -12,7 +12,7 @@ use dunlin_setup::did::written_out;
 use crate::did::file;
 use crate::tls::lists;
 
-/// Print the root over the DIDs on a list, a line for --peers, and write the proof of each.
+/// Print the root over the DIDs on a list, a line for --vc-peers or --dids, and write the proof of each.
 ///
 /// Peers that trust the root need no list of all members: a member sends its proof along (--membership). Only
 /// a did:dunlin in a registry can do so. A new list needs new proofs for all members.

@@ -27,11 +27,11 @@ Examples:
   dunlin did create --out device                           a did:key
   dunlin did create --method dunlin --registry https://registry.example --registry-key registry.pub --out device
   dunlin did resolve device
-  dunlin did resolve device --line >> trusted              a line for --trust or --peers
+  dunlin did resolve device --line >> trusted              a line for --vc-issuers or --dids
   dunlin did update device                                 a new key for a did:dunlin
   dunlin did update device --new-id --out device-2 --vc device.vc --issuer operator --vc-out device-2.vc
   dunlin did deactivate device
-  dunlin did members devices --out proofs >> peers         a line for --peers in place of all devices
+  dunlin did members devices --out proofs >> peers         a line for --vc-peers in place of all devices
 
 A DID is a directory. It contains the document (did.json), and the key of each version (key-0.key, key-1.key, …). That of a did:dunlin
 also contains its next key, its recovery key (recovery.key) and its operations (operations.jsonl), which a registry orders: create,

@@ -16,7 +16,7 @@ use super::make::Issuer;
 ///
 /// An existing CRL of the authority keeps its entries and gets the next number. Without --revoke it is only renewed. Give the
 /// new file to every peer that checks revocation: `dunlin client`, `server` and `pki verify` take it as
-/// --CRL.
+/// --crl.
 #[derive(ClapArgs)]
 #[command(after_help = "\
 Examples:

@@ -23,7 +23,7 @@ use crate::chains::Words;
 /// Verify that a chain leads to a trusted root.
 ///
 /// Prints whether the certificate suits a server, a client or both. One of the two is enough unless --server,
-/// --client or --name demands more. With --CRL, no certificate of the chain may be revoked. The certificate's
+/// --client or --name demands more. With --crl, no certificate of the chain may be revoked. The certificate's
 /// key must be long enough, and its keyUsage must allow signatures.
 #[derive(ClapArgs)]
 #[command(after_help = "\
@@ -47,7 +47,7 @@ pub(super) struct Verify {
     #[arg(long)]
     client: bool,
     /// CRLs; every authority in the chain needs one. May be repeated.
-    #[arg(long = "CRL", visible_alias = "crl", value_name = "FILE")]
+    #[arg(long = "crl", visible_alias = "CRL", value_name = "FILE")]
     crl: Vec<PathBuf>,
     /// Allow at most this many authorities between the certificate and the trusted one; neither is counted.
     #[arg(long, value_name = "N")]
@@ -108,7 +108,7 @@ fn words(args: &Verify) -> Words {
         complete: "put its intermediate certificates behind it in the file".into(),
         depth: args.verify_depth,
         enable: None,
-        lists: "give a CRL of each authority with --CRL",
+        lists: "give a CRL of each authority with --crl",
     }
 }
 

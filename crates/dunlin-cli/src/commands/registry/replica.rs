@@ -28,7 +28,7 @@ use crate::commands::program;
 Examples:
   dunlin registry replica init --genesis genesis.json --out replica
   dunlin registry replica run replica --accept 0.0.0.0:8443 --cert server.pem --key server.key
-  dunlin registry checkpoint https://one.example:8443 --registry-node https://two.example:8443 --registry-key genesis.json")]
+  dunlin registry checkpoint https://one.example:8443 --registry-nodes https://two.example:8443 --registry-key genesis.json")]
 pub(super) struct Args {
     #[command(subcommand)]
     command: Command,

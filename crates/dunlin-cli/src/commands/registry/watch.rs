@@ -77,7 +77,7 @@ struct Run {
     #[arg(long, value_name = "FILE")]
     registry_key: PathBuf,
     /// The authorities of the registry's HTTPS server [default: those of this machine].
-    #[arg(long = "https-CAfile", value_name = "FILE")]
+    #[arg(long = "registry-ca", alias = "https-CAfile", value_name = "FILE")]
     https_ca_file: Option<PathBuf>,
     #[command(flatten)]
     listen: Listen,

@@ -40,7 +40,7 @@ Exit status: 0 success, 1 failure, 2 wrong use.";
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
     /// The configuration: a TOML file, or a directory whose *.toml files are read together.
-    #[arg(long, short, value_name = "FILE", required_unless_present = "listen", conflicts_with = "listen")]
+    #[arg(long, short, value_name = "FILE", required_unless_present = "listen", conflicts_with_all = ["listen", "CredentialOptions"])]
     config: Option<PathBuf>,
     /// Check the configuration and the files that it names, print all faults, and end. No address is bound.
     #[arg(long)]

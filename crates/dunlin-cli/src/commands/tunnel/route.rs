@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 use clap::Args as ClapArgs;
 use dunlin_command::error::Error;
 
+use crate::tls::credentials::CredentialOptions;
+
 const HEADING: &str = "Without a configuration";
 
 /// A listener by options.
@@ -42,38 +44,8 @@ pub(super) struct Route {
     /// The identity of the key, if the file has several.
     #[arg(long, value_name = "IDENTITY", requires = "psk_file", help_heading = HEADING)]
     psk_identity: Option<String>,
-    /// This device's DID: its directory, as `dunlin did create` makes it, or its private key. Without --vc,
-    /// the device proves the DID alone.
-    #[arg(long, value_name = "DIR|KEY", requires = "listen", help_heading = HEADING)]
-    did: Option<PathBuf>,
-    /// A verifiable credential about the DID of --did, to show in place of a certificate.
-    #[arg(long, value_name = "FILE", requires = "did", help_heading = HEADING)]
-    vc: Option<PathBuf>,
-    /// The newest status list of the credential's issuer, to send along. May be repeated.
-    #[arg(long, value_name = "FILE", requires = "vc", help_heading = HEADING)]
-    staple_status: Vec<PathBuf>,
-    /// The proofs that the own did:dunlin is on a list of members (`dunlin did members`).
-    #[arg(long, value_name = "FILE", requires_all = ["did", "registry"], help_heading = HEADING)]
-    membership: Option<PathBuf>,
-    /// Accept a verifiable credential of the server, by the issuers on this list. It needs --vc-peers.
-    #[arg(long, alias = "trust", value_name = "FILE", requires = "listen", help_heading = HEADING)]
-    vc_issuers: Option<PathBuf>,
-    /// The DIDs that the server may have as the holder of a credential.
-    #[arg(long, value_name = "FILE", requires = "vc_issuers", help_heading = HEADING)]
-    vc_peers: Option<PathBuf>,
-    /// The DIDs that the server may prove by its key alone.
-    #[arg(long, value_name = "FILE", requires = "listen", help_heading = HEADING)]
-    dids: Option<PathBuf>,
-    /// --vc-peers with --vc-issuers, otherwise --dids.
-    #[arg(long, value_name = "FILE", requires = "listen", conflicts_with_all = ["vc_peers", "dids"], hide = true)]
-    peers: Option<PathBuf>,
-    /// The document of a did:dunlin in --vc-issuers, --vc-peers or --dids, or of the DID of --did. May be
-    /// repeated.
-    #[arg(long, alias = "document", value_name = "FILE", requires = "listen", help_heading = HEADING)]
-    did_documents: Vec<PathBuf>,
-    /// The status list of an issuer in --vc-issuers. May be repeated.
-    #[arg(long, alias = "status-list", value_name = "FILE", requires = "vc_issuers", help_heading = HEADING)]
-    vc_status: Vec<PathBuf>,
+    #[command(flatten)]
+    identity: CredentialOptions,
     /// The registry of did:dunlin, where the proofs of the own DID and the documents of servers come from.
     #[arg(long, value_name = "URL", requires = "registry_key", help_heading = HEADING)]
     registry: Option<String>,
@@ -104,8 +76,6 @@ impl Route {
     /// # Errors
     /// The name of a file is not UTF-8.
     pub(super) fn text(&self) -> Result<String, Error> {
-        let (of_holders, alone) =
-            if self.vc_issuers.is_some() { (&self.peers, &None) } else { (&None, &self.peers) };
         // With a slash, its name is not taken for a kind of store.
         let store = self.cache.as_ref().map(|cache| Path::new(".").join(cache).join("servers"));
         let mut text = Text("[[listener]]\nname = \"tunnel\"\n".to_owned());
@@ -114,17 +84,11 @@ impl Route {
         text.add("server_name", &self.server_name);
         text.add("transport", self.udp.then_some("dtls"));
         text.add("interfaces", &self.interfaces);
-        text.files("did", &self.did)?;
-        text.files("vc", &self.vc)?;
-        text.files("staple_status", &self.staple_status)?;
-        text.files("membership", &self.membership)?;
         text.files("server.ca", &self.ca)?;
         text.files("server.raw_keys", &self.raw_keys)?;
-        text.files("server.vc_issuers", &self.vc_issuers)?;
-        text.files("server.vc_peers", self.vc_peers.iter().chain(of_holders))?;
-        text.files("server.dids", self.dids.iter().chain(alone))?;
-        text.files("server.did_documents", &self.did_documents)?;
-        text.files("server.vc_status", &self.vc_status)?;
+        for (key, files) in self.identity.keys() {
+            text.files(key, files.iter().map(|file| &file.value))?;
+        }
         text.add("server.registry.url", &self.registry);
         text.files("server.registry.key", &self.registry_key)?;
         text.files("server.registry.ca", &self.registry_ca)?;

@@ -23,25 +23,25 @@ use crate::tls::lists;
 #[derive(ClapArgs)]
 #[command(after_help = "\
 Examples:
-  dunlin vc verify device.vc --trust trusted
-  dunlin vc verify device.vc --trust trusted --status-list status.vc --json
-  dunlin vc verify device.vc --trust trusted --registry https://registry.example --registry-key registry.pub
+  dunlin vc verify device.vc --vc-issuers trusted
+  dunlin vc verify device.vc --vc-issuers trusted --vc-status status.vc --json
+  dunlin vc verify device.vc --vc-issuers trusted --registry https://registry.example --registry-key registry.pub
 
 Anyone can copy this file. Only a handshake proves that the peer holds the key.")]
 pub(super) struct Verify {
     /// The credential.
     file: PathBuf,
     /// The list of the trusted issuers: a DID on each line; for a did:dunlin without --registry also the hash
-    /// of its document (`dunlin did resolve --line`), which --document gives.
-    #[arg(long, value_name = "FILE")]
+    /// of its document (`dunlin did resolve --line`), which --did-documents gives.
+    #[arg(long = "vc-issuers", alias = "trust", value_name = "FILE")]
     trust: PathBuf,
     /// The document of a did:dunlin on the list. May be repeated.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long = "did-documents", alias = "document", value_name = "FILE")]
     document: Vec<PathBuf>,
     /// A status list of an issuer. May be repeated.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long = "vc-status", alias = "status-list", value_name = "FILE")]
     status_list: Vec<PathBuf>,
-    /// The registry of did:dunlin, which has the latest documents of issuers without --document.
+    /// The registry of did:dunlin, which has the latest documents of issuers without --did-documents.
     #[arg(long, value_name = "URL", requires = "registry_key", help_heading = "Registry")]
     registry: Option<String>,
     /// Fetch the documents of issuers with a did:web over HTTPS.
@@ -85,7 +85,7 @@ pub(super) fn verify(args: &Verify, out: &mut dyn Write) -> Result<(), Error> {
     {
         // The registry knows whether this document is the latest.
         let pin = Some(Sha256Hash::of(&provider, given.canonical().as_bytes()).map_err(ResolveError::from));
-        let pin = pin.transpose().map_err(|error| Error::failed("--document", error, "report it"))?;
+        let pin = pin.transpose().map_err(|error| Error::failed("--did-documents", error, "report it"))?;
         registry::document(&sources.look_ups, &ListedIssuer { did: given.id().clone(), pin })?;
     }
     let verifier = Verifier::new(issuers);
@@ -116,8 +116,8 @@ pub(super) fn verify(args: &Verify, out: &mut dyn Write) -> Result<(), Error> {
 const fn remedy(error: &CredentialError) -> &'static str {
     use {CredentialError as C, StatusError as S};
     match error {
-        C::UntrustedIssuer(_) => "add the issuer to --trust, if you trust it",
-        C::Status(S::Missing(_)) => "give the issuer's list with --status-list",
+        C::UntrustedIssuer(_) => "add the issuer to --vc-issuers, if you trust it",
+        C::Status(S::Missing(_)) => "give the issuer's list with --vc-status",
         C::Status(S::Stale(_)) => "get the newest list from the issuer (`dunlin vc revoke`)",
         C::Status(S::Revoked | S::Suspended) => "do not trust its holder; ask the issuer",
         C::Expired => "get a new credential from the issuer",

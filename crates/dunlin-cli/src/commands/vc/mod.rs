@@ -18,11 +18,11 @@ Examples:
   dunlin vc issue --issuer operator --subject did:key:z6Mk… --status-list status.vc \\
     --status-url https://operator.example/status/1 --out device.vc
   dunlin vc show device.vc
-  dunlin vc verify device.vc --trust trusted --status-list status.vc
+  dunlin vc verify device.vc --vc-issuers trusted --vc-status status.vc
   dunlin vc revoke device.vc --issuer operator --status-list status.vc
 
 An issuer or holder is a DID that `dunlin did create` has made. `dunlin client` and `dunlin server` show credentials with --did
-and --vc, and verify those of peers with --trust.";
+and --vc, and verify those of peers with --vc-issuers.";
 
 /// Issue, show, verify and revoke verifiable credentials.
 #[derive(ClapArgs)]

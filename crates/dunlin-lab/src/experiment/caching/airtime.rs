@@ -134,8 +134,9 @@ impl Network {
         let of = |figure: &dyn Fn(&Costs) -> f64| costs.iter().map(figure).collect::<Vec<_>>();
         let ms = |cost: &Cost| cost.airtime.as_secs_f64() * 1e3;
         let Radio { sending_mw, receiving_mw } = self.radio;
-        let row = row
-            .figure("airtime_ms", &of(&|all| ms(&all.up) + ms(&all.down)))
+        // The time from the start of this transmission until the device may send an equal one again.
+        let wait = |percent: f64| of(&|all| ms(&all.up) / 1e3 * 100.0 / percent);
+        row.figure("airtime_ms", &of(&|all| ms(&all.up) + ms(&all.down)))
             .figure("client_airtime_ms", &of(&|all| ms(&all.up)))
             .figure("server_airtime_ms", &of(&|all| ms(&all.down)))
             .figure(
@@ -144,12 +145,8 @@ impl Network {
             )
             .figure("total_bytes", &of(&|all| (all.up.bytes + all.down.bytes) as f64))
             .figure("dtls_bytes", &of(&|all| all.dtls_bytes as f64))
-            .figure("packets", &of(&|all| (all.up.frames + all.down.frames) as f64));
-        match self.duty_cycle_percent {
-            // The time from the start of this transmission until the device may send an equal one again.
-            Some(percent) => row.figure("duty_cycle_s", &of(&|all| ms(&all.up) / 1e3 * 100.0 / percent)),
-            None => row,
-        }
+            .figure("packets", &of(&|all| (all.up.frames + all.down.frames) as f64))
+            .figure("duty_cycle_s", &self.duty_cycle_percent.map(wait).unwrap_or_default())
     }
 }
 

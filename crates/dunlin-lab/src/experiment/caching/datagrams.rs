@@ -8,7 +8,6 @@ use ::dunlin::error::Misuse;
 use ::dunlin::{ClientConfig, DtlsConnection, Instant, Now, ServerAddress, ServerConfig, Side, Transmit};
 use dunlin_sim::{CLIENT_ADDRESS, Endpoint, SERVER_ADDRESS, Sent};
 
-pub(super) use super::super::datagrams::is_undisturbed;
 use super::super::datagrams::{IP_AND_UDP, Sockets, Talking, frames};
 use super::super::keys::SERVER_NAME;
 use super::case::{Case, Handshake};

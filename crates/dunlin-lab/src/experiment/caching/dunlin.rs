@@ -6,12 +6,11 @@ use std::sync::Arc;
 use std::thread;
 
 use dunlin::wire::ProtocolVersion;
-use dunlin::{ClientConfig, ServerAddress, ServerConfig, Side, TlsConnection};
+use dunlin::{ClientConfig, ServerConfig, Side, TlsConnection};
 use nix::libc::MSG_MORE;
 use nix::sys::socket::{MsgFlags, send};
 
 use super::super::blocking::Tls;
-use super::super::keys::SERVER_NAME;
 use super::case::{CONNECTIONS, Case, Handshake, PATIENCE};
 use super::ends::{client, expect, server};
 use super::{ANSWER, QUESTION, datagrams};
@@ -46,10 +45,7 @@ pub(super) fn connect(pair: &Pair, case: &Case<'_>, mtu: u16) -> Result<(), Erro
 
 /// One connection of the client.
 fn ask(address: SocketAddr, config: &Arc<ClientConfig>, handshake: Handshake) -> Result<(), Error> {
-    let tcp = TcpStream::connect(address).map_err(failed)?;
-    let server = ServerAddress::parse(SERVER_NAME, address.port()).map_err(failed)?;
-    let connection = TlsConnection::client(config, server, dunlin_tokio::now()).map_err(failed)?;
-    let mut tls = Tls::new(tcp, connection, PATIENCE)?;
+    let mut tls = Tls::connect(address, config, PATIENCE)?;
     // The last flight is sent with the first data.
     while tls.connection.negotiated().is_none() {
         tls.flush()?;

@@ -20,38 +20,29 @@ use crate::Error;
 use crate::error::failed;
 
 pub(super) fn client(case: &Case<'_>) -> Result<ClientConfig, Error> {
-    let config =
+    let mut config =
         ClientConfig::new(profile(case, &case.keys.client, &case.keys.server)?).with_server_name_sent(false);
-    let config = match case.mode {
-        Mode::Resumption | Mode::ResumptionWithCache(_) => {
-            config.with_sessions(Arc::new(MemoryClientSessions::new(1, 1)))
-        }
-        Mode::Vanilla | Mode::Cache(_) => config,
-    };
-    Ok(match case.mode {
-        Mode::Vanilla | Mode::Resumption => config,
-        Mode::Cache(mode) | Mode::ResumptionWithCache(mode) => {
-            config.with_handshake_cache(mode, Arc::new(MemoryClientCache::new(1)), DEFAULT_MAX_AGE)
-        }
-    })
+    if let Mode::Resumption | Mode::ResumptionWithCache(_) = case.mode {
+        config = config.with_sessions(Arc::new(MemoryClientSessions::new(1, 1)));
+    }
+    if let Mode::Cache(mode) | Mode::ResumptionWithCache(mode) = case.mode {
+        config = config.with_handshake_cache(mode, Arc::new(MemoryClientCache::new(1)), DEFAULT_MAX_AGE);
+    }
+    Ok(config)
 }
 
 pub(super) fn server(case: &Case<'_>) -> Result<ServerConfig, Error> {
     let config = ServerConfig::new(profile(case, &case.keys.server, &case.keys.client)?).map_err(failed)?;
-    let config = config.with_client_auth(ClientAuth::Required).map_err(failed)?;
-    let config = match case.mode {
-        Mode::Resumption | Mode::ResumptionWithCache(_) => {
-            config.with_tickets(Tickets::stateful(Arc::new(MemoryServerSessions::new(CONNECTIONS.len()))))
-        }
-        Mode::Vanilla | Mode::Cache(_) => config,
-    };
-    Ok(match case.mode {
-        Mode::Vanilla | Mode::Resumption => config,
-        Mode::Cache(mode) | Mode::ResumptionWithCache(mode) => {
-            let store = Arc::new(MemoryServerCache::new(1));
-            config.with_handshake_cache(mode, store, DEFAULT_MAX_AGE).map_err(failed)?
-        }
-    })
+    let mut config = config.with_client_auth(ClientAuth::Required).map_err(failed)?;
+    if let Mode::Resumption | Mode::ResumptionWithCache(_) = case.mode {
+        let sessions = Arc::new(MemoryServerSessions::new(CONNECTIONS.len()));
+        config = config.with_tickets(Tickets::stateful(sessions));
+    }
+    if let Mode::Cache(mode) | Mode::ResumptionWithCache(mode) = case.mode {
+        let store = Arc::new(MemoryServerCache::new(1));
+        config = config.with_handshake_cache(mode, store, DEFAULT_MAX_AGE).map_err(failed)?;
+    }
+    Ok(config)
 }
 
 fn profile(case: &Case<'_>, own: &End, peer: &End) -> Result<Profile, Error> {

@@ -21,17 +21,17 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::time::Duration;
 
-use case::{CONNECTIONS, Case, Credential, Keys, Mode, PATIENCE, Protocol};
+use case::{CONNECTIONS, Case, Credential, Keys, Mode, Protocol};
 use dunlin_pki::KeyType;
 use foreign::Files;
 
 use super::foreign::{Foreign, OPENSSL_AS_SHIPPED, is_installed};
 use super::valgrind::{ADVICE, PROGRAM};
-use super::{Experiment, Plan, Progress, Way};
+use super::{Experiment, Plan, Progress, Way, undisturbed};
 use crate::Error;
-use crate::capture::{Capture, Frame, save_pcap};
-use crate::count::{Connection, Layers, connections};
-use crate::net::{Ground, Pair};
+use crate::capture::{Frame, save_pcap};
+use crate::count::{Layers, connections};
+use crate::net::Ground;
 use crate::report::{About, Row, median_of};
 
 /// In virtual time, the delay in one direction, as of a short cable.
@@ -44,10 +44,9 @@ const FIRST_PORT: u16 = 50_000;
 const QUESTION: &[u8] = b"hello wolfssl!";
 /// The server's answer.
 const ANSWER: &[u8] = b"I hear you fa shizzle!";
-/// The maximum number of repetitions if packets were retransmitted.
-const ATTEMPTS: u32 = 10;
 /// The MTU of IEEE 802.15.4.
 const SMALLEST_MTU: u16 = 127;
+
 /// A stack in its environment.
 enum Stack<'g> {
     /// Dunlin in virtual time.
@@ -79,83 +78,58 @@ impl Stack<'_> {
     /// # Errors
     /// A handshake failed, or was of another kind than the case says, or a part is missing.
     fn frames(&self, case: &Case<'_>, mtu: u16) -> Result<Vec<Frame>, Error> {
-        match self {
-            Self::Virtual => virtual_time::frames(case, mtu),
-            Self::Dunlin(ground) => {
-                on_sockets(self.name(), ground, case, mtu, |pair| dunlin::connect(pair, case, mtu))
-            }
-            Self::Foreign(ground, foreign) => on_sockets(self.name(), ground, case, mtu, |pair| {
-                foreign::connect(foreign, ground, pair, case, mtu)
-            }),
-        }
+        let ground = match self {
+            Self::Virtual => return virtual_time::frames(case, mtu),
+            Self::Dunlin(ground) | Self::Foreign(ground, _) => ground,
+        };
+        let kind = (CONNECTIONS.len(), case.protocol.is_over_datagrams());
+        // New namespaces, so that TCP remembers no other connection.
+        undisturbed::frames(
+            self.name(),
+            kind,
+            || ground.pair(mtu),
+            |pair| match self {
+                Self::Foreign(_, foreign) => foreign::connect(foreign, ground, pair, case, mtu),
+                _ => dunlin::connect(pair, case, mtu),
+            },
+        )
     }
 }
 
-/// The cells of a plan, by their parameters.
-struct Cells {
-    /// Whether only cells with a target value are measured.
-    is_quick: bool,
-    credentials: Vec<Credential>,
-    mtus: Vec<u16>,
+/// The credentials on the link. A quick run has those of cells with a target value.
+fn credentials(quick: bool) -> Vec<Credential> {
+    use KeyType::{Ed25519, MlDsa44, P256, Rsa4096};
+    let papers = [Credential::RSA2048, Credential::MIXED];
+    if quick {
+        return [&papers[..], &[Credential::P256]].concat();
+    }
+    let others = [Rsa4096, P256, Ed25519, MlDsa44].map(Credential::X509);
+    [&papers[..], &others, &[Credential::RAW_P256]].concat()
 }
 
-impl Cells {
-    fn new(quick: bool) -> Self {
-        use KeyType::{Ed25519, MlDsa44, P256, Rsa4096};
-        let others = [Rsa4096, P256, Ed25519, MlDsa44].map(Credential::X509);
-        if quick {
-            Self {
-                is_quick: true,
-                credentials: vec![Credential::RSA2048, Credential::MIXED, Credential::P256],
-                mtus: vec![127, 1500],
-            }
-        } else {
-            Self {
-                is_quick: false,
-                credentials: [
-                    &[Credential::RSA2048, Credential::MIXED],
-                    &others[..],
-                    &[Credential::RAW_P256],
-                ]
-                .concat(),
-                mtus: vec![127, 576, 1500],
+/// The version, MTU and mode of each cell with this credential.
+fn cells(credential: Credential, quick: bool) -> Vec<(Protocol, u16, Mode)> {
+    // The paper's figures with different keys count no layer below TLS.
+    if credential == Credential::MIXED {
+        return Mode::ALL.map(|mode| (Protocol::Tls12, 1500, mode)).to_vec();
+    }
+    let cells = |protocols: [Protocol; 2], mtus: &[u16], modes: &[Mode]| {
+        let mut cells = Vec::new();
+        for protocol in protocols.into_iter().filter(|protocol| credential.suits(*protocol)) {
+            for mtu in mtus {
+                cells.extend(modes.iter().map(|mode| (protocol, *mtu, *mode)));
             }
         }
-    }
-
-    fn len(&self) -> usize {
-        self.credentials.iter().map(|credential| self.of(*credential).len()).sum()
-    }
-
-    /// The version, MTU and mode of each cell with this credential.
-    fn of(&self, credential: Credential) -> Vec<(Protocol, u16, Mode)> {
-        // The paper's figures with different keys count no layer below TLS.
-        if credential == Credential::MIXED {
-            return Mode::ALL.map(|mode| (Protocol::Tls12, 1500, mode)).to_vec();
-        }
-        let suits = |protocol: &Protocol| credential.suits(*protocol);
-        let cells = |protocols: [Protocol; 2], mtus: &[u16], modes: &[Mode]| {
-            let mut cells = Vec::new();
-            for protocol in protocols.into_iter().filter(suits) {
-                for mtu in mtus {
-                    cells.extend(modes.iter().map(|mode| (protocol, *mtu, *mode)));
-                }
-            }
-            cells
-        };
-        let is_quick = self.is_quick;
-        let streams = if is_quick && credential == Credential::P256 {
-            vec![]
-        } else {
-            cells(Protocol::STREAMS, &self.mtus, &Mode::ALL)
-        };
-        let datagrams = if is_quick {
-            cells(Protocol::DATAGRAMS, &[SMALLEST_MTU], &[Mode::Vanilla, Mode::COMPACT])
-        } else {
-            cells(Protocol::DATAGRAMS, &self.mtus, &Mode::ALL)
-        };
-        [streams, datagrams].concat()
-    }
+        cells
+    };
+    let mtus: &[u16] = if quick { &[SMALLEST_MTU, 1500] } else { &[SMALLEST_MTU, 576, 1500] };
+    let streams = if quick && credential == Credential::P256 { &[] } else { mtus };
+    let datagrams = if quick {
+        cells(Protocol::DATAGRAMS, &[SMALLEST_MTU], &[Mode::Vanilla, Mode::COMPACT])
+    } else {
+        cells(Protocol::DATAGRAMS, mtus, &Mode::ALL)
+    };
+    [cells(Protocol::STREAMS, streams, &Mode::ALL), datagrams].concat()
 }
 
 /// The key types and lengths of the chains whose cost in memory is measured.
@@ -214,7 +188,8 @@ fn run(plan: &Plan, progress: &Progress, rows: &mut Vec<Row>) -> Result<(), Erro
         let rivals = foreign::LIBRARIES.iter().filter_map(|library| progress.without(library.compile()));
         stacks.extend(rivals.map(|foreign| Stack::Foreign(ground, foreign)));
     }
-    let cells = Cells::new(plan.quick);
+    let credentials = credentials(plan.quick);
+    let on_link: usize = credentials.iter().map(|of| cells(*of, plan.quick).len()).sum();
     let chains = chains(plan.quick);
     let on_air = airtime::credentials(plan.quick);
     let can_count = progress.without(is_installed(PROGRAM, ADVICE)).is_some();
@@ -222,12 +197,12 @@ fn run(plan: &Plan, progress: &Progress, rows: &mut Vec<Row>) -> Result<(), Erro
         |(credential, chain_length)| InMemory { credential, chain_length, quick: plan.quick, can_count };
     let chains: Vec<_> = chains.into_iter().map(in_memory).collect();
     let in_memory_steps: usize = chains.iter().map(InMemory::steps).sum();
-    progress.steps(cells.len() * plan.runs as usize + in_memory_steps + on_air.len());
-    for &credential in &cells.credentials {
+    progress.steps(on_link * plan.runs as usize + in_memory_steps + on_air.len());
+    for credential in credentials {
         progress.now(format!("{} keys", credential.name()));
         let keys = Keys::new(credential, credential.chain_length())?;
         let mut full = Full::default();
-        for (protocol, mtu, mode) in cells.of(credential) {
+        for (protocol, mtu, mode) in cells(credential, plan.quick) {
             let case = Case { keys: &keys, protocol, mode };
             progress.now(format!("{}, MTU {mtu}", case.name()));
             rows.extend(measure(&stacks, &case, mtu, plan, &mut full, progress)?);
@@ -380,46 +355,6 @@ fn with_layers(row: Row, case: &Case<'_>, connection: usize, all: &[(Layers, u64
         return row;
     }
     row.figure("ip_fragments", &figure(|layers| layers.ip_fragments))
-}
-
-/// Returns the frames of two connections on real sockets. On a busy machine, TCP or a stack may mistake a delay
-/// for a loss and retransmit. That is not the stack's fault, so the measurement is repeated.
-fn on_sockets(
-    name: &str,
-    ground: &Ground,
-    case: &Case<'_>,
-    mtu: u16,
-    connect: impl Fn(&Pair) -> Result<(), Error>,
-) -> Result<Vec<Frame>, Error> {
-    let failed = |why: &str| Error::new(name, why, "run it again on an idle machine");
-    for attempt in 1..=ATTEMPTS {
-        // New namespaces, so that TCP remembers no other connection.
-        let pair = ground.pair(mtu)?;
-        let mut capture = Capture::start(&pair.client, Pair::DEVICE)?;
-        let connected = connect(&pair);
-        if case.protocol.is_over_datagrams() {
-            let frames = capture.finish()?;
-            // A rival may fail when its datagrams come late.
-            match (datagrams::is_undisturbed(&frames), connected) {
-                (true, connected) => return connected.map(|()| frames),
-                (false, Err(error)) if attempt == ATTEMPTS => return Err(error),
-                (false, _) => continue,
-            }
-        }
-        connected?;
-        let closed = |frames: &[Frame]| {
-            let all = connections(frames);
-            all.len() == CONNECTIONS.len() && all.iter().all(Connection::is_closed)
-        };
-        if !capture.wait(PATIENCE, closed)? {
-            return Err(failed("two connections should open and close, but do not"));
-        }
-        let frames = capture.finish()?;
-        if connections(&frames).iter().all(|connection| connection.resent_packets == 0) {
-            return Ok(frames);
-        }
-    }
-    Err(failed("packets are sent again and again"))
 }
 
 /// Runs a task that the experiment `caching` measures from outside, when this program has started itself

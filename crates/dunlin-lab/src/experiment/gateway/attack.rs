@@ -75,9 +75,6 @@ struct Attacker<'a> {
 }
 
 /// Attacks in each phase, until the run ends. Returns how often, for each of [`Attack::ALL`].
-///
-/// # Errors
-/// There is no socket for the attacks.
 pub(super) fn run(
     targets: &[Target],
     datagrams: &[SocketAddr],

@@ -26,9 +26,6 @@ pub(super) type Sunk = Arc<AtomicU64>;
 
 /// Binds a port and serves it. The kernel keeps up to `room` bytes of a connection that takes them slowly,
 /// otherwise what it likes.
-///
-/// # Errors
-/// No port is free.
 pub(super) async fn start(sunk: Sunk, room: Option<u32>) -> io::Result<SocketAddr> {
     let socket = TcpSocket::new_v4()?;
     // The accepted sockets inherit it.

@@ -39,9 +39,6 @@ pub(super) struct Dtls {
 
 impl Dtls {
     /// Connects that many clients, to one server after the other.
-    ///
-    /// # Errors
-    /// The handshakes do not go on.
     pub(super) fn connect(
         config: &Arc<ClientConfig>,
         servers: &[SocketAddr],
@@ -123,9 +120,6 @@ impl Dtls {
     }
 
     /// Sends the records of all clients, one in each period, until the run ends.
-    ///
-    /// # Errors
-    /// An association has failed.
     pub(super) fn hold(mut self, begin: Instant, stage: &Stage) -> Result<Trips, Error> {
         let mut trips = Trips::default();
         let number = self.clients.len() as u32;

@@ -36,35 +36,15 @@ impl Keys {
         let key = server.key.to_pem()?;
         let client_key = KeyPair::generate(key_type)?.to_pkcs8()?;
         let keys = Self { key_type, issuer, client_key, files: tempfile::tempdir().map_err(unwritten)? };
-        for (path, text) in [
-            (keys.root_file(), &*root),
-            (keys.chain_file(), &*chain),
-            (keys.key_file(), &*key),
-            (keys.pair_file(), &*[&*chain, &*key].concat()),
-        ] {
+        for (path, text) in keys.files().iter().zip([&*root, &chain, &key, &[&*chain, &*key].concat()]) {
             fs::write(path, text).map_err(unwritten)?;
         }
         Ok(keys)
     }
 
-    /// The trusted certificate.
-    pub(super) fn root_file(&self) -> PathBuf {
-        self.files.path().join("root.pem")
-    }
-
-    /// The server's chain, leaf first.
-    pub(super) fn chain_file(&self) -> PathBuf {
-        self.files.path().join("server.pem")
-    }
-
-    /// The server's key.
-    pub(super) fn key_file(&self) -> PathBuf {
-        self.files.path().join("server.key")
-    }
-
-    /// The server's chain and key in one file.
-    pub(super) fn pair_file(&self) -> PathBuf {
-        self.files.path().join("pair.pem")
+    /// The trusted certificate, the server's chain, leaf first, its key, and both in one file.
+    pub(super) fn files(&self) -> [PathBuf; 4] {
+        ["root.pem", "server.pem", "server.key", "pair.pem"].map(|name| self.files.path().join(name))
     }
 
     /// The configuration of a new client of TLS 1.3. With a handshake cache, it has a key of its own: a

@@ -56,8 +56,8 @@ const QUICK_TIME: Duration = Duration::from_millis(500);
 const QUICK_HELD: Held = Held { minutes: 0.1, tls: 50, dtls: 600 };
 /// The types of the keys of both sides.
 const KEY_TYPES: [KeyType; 2] = [KeyType::P256, KeyType::Rsa2048];
-/// The percentiles, as shares.
-const PERCENTILES: [f64; 4] = [0.5, 0.9, 0.99, 0.999];
+/// The percentiles and their shares.
+const PERCENTILES: [(&str, f64); 4] = [("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("p999", 0.999)];
 
 /// The experiment `gateway`.
 pub(super) const EXPERIMENT: Experiment = Experiment {
@@ -165,7 +165,7 @@ impl Contender<'_> {
 }
 
 /// The figures of a measurement, with their names.
-type Figures = Vec<(&'static str, f64)>;
+type Figures = Vec<(String, f64)>;
 
 /// The measurements of each case: its part, and the number of its contender.
 type Seen = BTreeMap<(Part, usize), Vec<Figures>>;
@@ -258,27 +258,24 @@ fn measure(
                 runtime.block_on(load::connections(&target, &contender.clients, false, time))?;
             let each = server.processor_time()?.saturating_sub(before).as_secs_f64() / count.max(1) as f64;
             Ok(vec![
-                ("connections_per_s", count as f64 / took.as_secs_f64()),
-                ("server_us", each * 1e6),
-                ("core_connections_per_s", 1.0 / each),
+                ("connections_per_s".into(), count as f64 / took.as_secs_f64()),
+                ("server_us".into(), each * 1e6),
+                ("core_connections_per_s".into(), 1.0 / each),
             ])
         }
         Part::Concurrent => {
             let mut seen = runtime.block_on(load::concurrent(&target, &client, concurrent))?;
             let mut figures = Vec::new();
-            let names = ["connect_p50_ms", "connect_p90_ms", "connect_p99_ms", "connect_p999_ms"];
-            figures.extend(percentiles(&mut seen.connects, names));
+            figures.extend(percentiles(&mut seen.connects, "connect"));
             let before = server.processor_time()?;
             let (mut paced, clients) =
                 runtime.block_on(load::round_trips(&target, seen.clients, Some(PERIOD), time))?;
             let spent = server.processor_time()?.saturating_sub(before).as_secs_f64();
-            let names = ["round_trip_p50_ms", "round_trip_p90_ms", "round_trip_p99_ms", "round_trip_p999_ms"];
-            figures.extend(percentiles(&mut paced, names));
-            figures.push(("message_us", spent / paced.len().max(1) as f64 * 1e6));
+            figures.extend(percentiles(&mut paced, "round_trip"));
+            figures.push(("message_us".into(), spent / paced.len().max(1) as f64 * 1e6));
             let (mut full, clients) = runtime.block_on(load::round_trips(&target, clients, None, time))?;
-            let names = ["saturated_p50_ms", "saturated_p90_ms", "saturated_p99_ms", "saturated_p999_ms"];
-            figures.push(("saturated_messages_per_s", full.len() as f64 / time.as_secs_f64()));
-            figures.extend(percentiles(&mut full, names));
+            figures.push(("saturated_messages_per_s".into(), full.len() as f64 / time.as_secs_f64()));
+            figures.extend(percentiles(&mut full, "saturated"));
             runtime.block_on(load::close_all(clients))?;
             Ok(figures)
         }
@@ -288,17 +285,17 @@ fn measure(
             let (bytes, took, spent) = runtime.block_on(sending)?;
             let megabytes = bytes as f64 / 1e6;
             Ok(vec![
-                ("mb_per_s", megabytes / took.as_secs_f64()),
-                ("server_per_mb_us", spent.as_secs_f64() * 1e6 / megabytes),
-                ("core_mb_per_s", megabytes / spent.as_secs_f64()),
+                ("mb_per_s".into(), megabytes / took.as_secs_f64()),
+                ("server_per_mb_us".into(), spent.as_secs_f64() * 1e6 / megabytes),
+                ("core_mb_per_s".into(), megabytes / spent.as_secs_f64()),
             ])
         }
     }
 }
 
-/// The percentiles of times, with these names.
-fn percentiles(times: &mut [Duration], names: [&'static str; 4]) -> Figures {
-    names.into_iter().zip(PERCENTILES).map(|(name, share)| (name, percentile_ms(times, share))).collect()
+/// The percentiles of the times of something.
+fn percentiles(times: &mut [Duration], of: &str) -> [(String, f64); PERCENTILES.len()] {
+    PERCENTILES.map(|(name, share)| (format!("{of}_{name}_ms"), percentile_ms(times, share)))
 }
 
 /// The row of a case, for Dunlin with the ratios to the best of the others in the same run.
@@ -315,7 +312,7 @@ fn row(contenders: &[Contender<'_>], seen: &Seen, (part, at): (Part, usize)) -> 
     };
     let values = |at: usize, name: &str| -> Vec<f64> {
         let runs = seen.get(&(part, at)).into_iter().flatten();
-        runs.flatten().filter(|(of, _)| *of == name).map(|(_, value)| *value).collect()
+        runs.flatten().filter(|(of, _)| of == name).map(|(_, value)| *value).collect()
     };
     let rivals: Vec<_> = contenders
         .iter()

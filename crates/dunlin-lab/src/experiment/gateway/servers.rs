@@ -147,9 +147,6 @@ impl<'a> Server<'a> {
     }
 
     /// Its resident memory in bytes.
-    ///
-    /// # Errors
-    /// The process has ended.
     pub(super) fn memory(&mut self) -> Result<u64, Error> {
         let id = self.process.child().id();
         let status = fs::read_to_string(format!("/proc/{id}/status")).unwrap_or_default();
@@ -165,9 +162,6 @@ impl<'a> Server<'a> {
     }
 
     /// The processor time of all its threads so far, also of those that have ended.
-    ///
-    /// # Errors
-    /// The process has ended.
     pub(super) fn processor_time(&mut self) -> Result<Duration, Error> {
         let ended = || Error::new(self.stack.name(), "it has ended", "run it again");
         let id = self.process.child().id();
@@ -186,8 +180,7 @@ impl<'a> Server<'a> {
 /// The configuration of a server.
 fn written(order: Order<'_>, address: SocketAddr, directory: &Path) -> String {
     let Order { keys, backend, .. } = order;
-    let [root, chain, key, pair] = [keys.root_file(), keys.chain_file(), keys.key_file(), keys.pair_file()]
-        .map(|path| path.display().to_string());
+    let [root, chain, key, pair] = keys.files().map(|path| path.display().to_string());
     let directory = directory.display();
     match order.stack {
         Stack::Dunlin => gateway(order, address, [&*root, &*chain, &*key]),

@@ -349,16 +349,21 @@ mod tests {
         Results { all, alone: BTreeMap::new() }
     }
 
+    /// The run of a case, and how many milliseconds it has lost with each handover.
+    fn run_and_lost(case: &Case) -> (Figures, f64) {
+        let results = results(&[*case]);
+        (results.of(case)[0].clone(), results.lost(case)[0])
+    }
+
     /// A message on its way during the change takes at most another round trip.
     #[test]
     fn connection_ids_lose_at_most_a_round_trip_behind_every_nat() {
         for nat in [None].into_iter().chain(NatKind::ALL.map(Some)) {
             for scheme in [Scheme::Cid12, Scheme::Cid13] {
                 let case = case(scheme, ServerKind::Listening, nat, Some(5));
-                let results = results(&[case]);
-                let lost = results.lost(&case);
-                assert!(lost[0] <= 2.0 * NAT_DELAY.as_millis() as f64, "{}: {lost:?} ms", case.name());
-                assert_eq!(results.of(&case)[0].handshakes, 1);
+                let (run, lost) = run_and_lost(&case);
+                assert!(lost <= 2.0 * NAT_DELAY.as_millis() as f64, "{}: {lost} ms", case.name());
+                assert_eq!(run.handshakes, 1);
             }
         }
     }
@@ -377,10 +382,9 @@ mod tests {
                     assert!(figures.acknowledged < TALK.messages / 2, "{figures:?}");
                     continue;
                 }
-                let results = results(&[case]);
-                let lost = results.lost(&case);
-                assert!(lost[0] <= 2.0 * NAT_DELAY.as_millis() as f64, "{}: {lost:?} ms", case.name());
-                assert_eq!(results.of(&case)[0].handshakes, 1);
+                let (run, lost) = run_and_lost(&case);
+                assert!(lost <= 2.0 * NAT_DELAY.as_millis() as f64, "{}: {lost} ms", case.name());
+                assert_eq!(run.handshakes, 1);
             }
         }
     }
@@ -410,9 +414,7 @@ mod tests {
         for nat in [None, Some(NatKind::Symmetric)] {
             for (scheme, most) in [(Scheme::CidMultihomed, 60.0), (Scheme::CidMultihomedDuplicates, 20.0)] {
                 let case = case(scheme, ServerKind::Listening, nat, Some(2000));
-                let results = results(&[case]);
-                let lost = results.lost(&case)[0];
-                let run = &results.of(&case)[0];
+                let (run, lost) = run_and_lost(&case);
                 assert!(lost <= most, "{}: {lost} ms", case.name());
                 assert_eq!(run.handshakes, 1);
                 assert!(run.handovers > 10, "{run:?}");
@@ -425,9 +427,7 @@ mod tests {
         use Scheme::{SessionId, Standard, Ticket};
         for (scheme, round_trips) in [(Standard, 3), (SessionId, 2), (Ticket, 2)] {
             let case = case(scheme, ServerKind::Listening, None, Some(5));
-            let results = results(&[case]);
-            let lost = results.lost(&case)[0];
-            let run = &results.of(&case)[0];
+            let (run, lost) = run_and_lost(&case);
             assert_eq!(run.handshakes, 1 + run.handovers, "{scheme:?}");
             assert_eq!(run.resumed, if scheme == Standard { 0 } else { run.handovers }, "{scheme:?}");
             // The timeout began with the message, so a part of it is the round trip of a usual message, or

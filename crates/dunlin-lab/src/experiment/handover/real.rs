@@ -123,9 +123,6 @@ pub(super) struct Rival {
 
 impl Rival {
     /// OpenSSL's DTLS 1.2, without connection IDs.
-    ///
-    /// # Errors
-    /// The compiler or the library is missing.
     pub(super) fn openssl() -> Result<Self, Error> {
         let schemes = &[Scheme::Standard, Scheme::SessionId, Scheme::Ticket];
         Ok(Self { program: OPENSSL.compile()?, schemes })

@@ -9,8 +9,8 @@ use std::time::Duration;
 use dunlin::crypto::{CryptoProvider, HmacKey};
 use dunlin::resume::Tickets;
 use dunlin::{
-    ClientConfig, EarlyDataOutcome, EarlyDataProtocols, Profile, ProfileBuilder, ServerAddress, ServerConfig,
-    Side, TlsConnection,
+    ClientConfig, EarlyDataOutcome, EarlyDataProtocols, Profile, ProfileBuilder, ServerConfig, Side,
+    TlsConnection,
 };
 use dunlin_identity::method::dunlin::Operation;
 use dunlin_identity::transparency::{RegistryTrust, Staple};
@@ -181,9 +181,7 @@ impl Node {
     }
 
     fn by_tls(&self, config: &Arc<ClientConfig>, address: SocketAddr, did: &Did) -> Result<Found, Error> {
-        let name = ServerAddress::parse(SERVER_NAME, address.port()).map_err(failed)?;
-        let tls = TlsConnection::client(config, name, dunlin_tokio::now()).map_err(failed)?;
-        let mut connection = Connection::new(TcpStream::connect(address).map_err(failed)?, tls)?;
+        let mut connection = Connection::new(Tls::connect(address, config, PATIENCE)?);
         let request = format!(
             "GET /dids/{did}/staple HTTP/1.1\r\nHost: {SERVER_NAME}:{}\r\nConnection: close\r\n\r\n",
             address.port()
@@ -314,7 +312,8 @@ fn with_early_data(registry: &Registry, socket: &TcpListener, config: &Arc<Serve
 }
 
 fn answer_early(registry: &Registry, tcp: TcpStream, config: &Arc<ServerConfig>) -> Result<(), Error> {
-    let mut connection = Connection::new(tcp, TlsConnection::server(config, dunlin_tokio::now()))?;
+    let tls = TlsConnection::server(config, dunlin_tokio::now());
+    let mut connection = Connection::new(Tls::new(tcp, tls, PATIENCE)?);
     let mut answered = false;
     loop {
         let more = connection.receive()?;
@@ -382,8 +381,8 @@ struct Connection {
 }
 
 impl Connection {
-    fn new(tcp: TcpStream, tls: TlsConnection) -> Result<Self, Error> {
-        Ok(Self { tls: Tls::new(tcp, tls, PATIENCE)?, data: Vec::new() })
+    const fn new(tls: Tls) -> Self {
+        Self { tls, data: Vec::new() }
     }
 
     /// Receives what comes next, and sends what follows from it. Returns false at the end of TCP.

@@ -71,12 +71,8 @@ impl Party {
         let pair = KeyPair::generate(key_type)?;
         let key = pair.signing_key(provider)?;
         let public = PublicKey::from_spki(key.public_key()).map_err(failed)?;
-        let mut hash = || {
-            let mut bytes = [0; 32];
-            random.fill(&mut bytes);
-            Sha256Hash::from_bytes(bytes)
-        };
-        let document = first_document(provider, REGISTRY, &public, hash(), hash()).map_err(failed)?;
+        let [next, recovery] = [(); 2].map(|()| random_hash(random));
+        let document = first_document(provider, REGISTRY, &public, next, recovery).map_err(failed)?;
         let first = document.keys(Relationship::Authentication).next();
         let method = first.map(|(method, _)| method.clone()).ok_or_else(|| failed("a DID has no key"))?;
         Ok(Self { pair, key, document, method })
@@ -268,4 +264,11 @@ fn time(seconds: Seconds) -> Result<String, Error> {
 /// The time of a handshake, in seconds since 1970.
 pub(super) fn seconds(now: Now) -> Seconds {
     Seconds::try_from(now.unix_ms / 1000).unwrap_or(Seconds::MAX)
+}
+
+/// The hash of something that nothing else needs.
+pub(super) fn random_hash(random: &mut Rng) -> Sha256Hash {
+    let mut bytes = [0; 32];
+    random.fill(&mut bytes);
+    Sha256Hash::from_bytes(bytes)
 }

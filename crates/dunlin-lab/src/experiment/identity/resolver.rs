@@ -19,7 +19,7 @@ use fastrand::Rng;
 
 use super::case::Asking;
 use super::node::{Found, LookUpBytes, Node};
-use super::people::{Holder, Judge, People, REGISTRY, seconds};
+use super::people::{Holder, Judge, People, REGISTRY, random_hash, seconds};
 use crate::Error;
 use crate::error::failed;
 
@@ -37,14 +37,9 @@ impl Staples {
         let provider = &people.provider;
         let hasher = Hasher(provider.sha256);
         let mut map = StateMap::default();
-        let mut hash = || {
-            let mut bytes = [0; 32];
-            random.fill(&mut bytes);
-            Sha256Hash::from_bytes(bytes)
-        };
         for _ in people.holders.len()..dids {
-            let leaf = MapLeaf { document: hash(), sequence: 0, active: true };
-            map = map.with(hasher, hash(), leaf).map_err(failed)?;
+            let leaf = MapLeaf { document: random_hash(random), sequence: 0, active: true };
+            map = map.with(hasher, random_hash(random), leaf).map_err(failed)?;
         }
         for holder in &people.holders {
             let text = holder.document.canonical();

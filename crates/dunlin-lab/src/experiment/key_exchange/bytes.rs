@@ -10,20 +10,16 @@ use std::time::{Duration, Instant};
 use dunlin::{ClientConfig, DtlsConnection, ServerConfig, TlsConnection};
 
 use super::super::blocking::Tls;
-use super::super::datagrams::{Sockets, is_undisturbed};
+use super::super::datagrams::Sockets;
 use super::super::foreign::Foreign;
 use super::suites::{AllKeys, Case, Crypto, server_address};
 use crate::Error;
-use crate::capture::{Capture, Frame};
-use crate::count::{Connection, connections};
 use crate::error::{failed, socket_failed};
 use crate::link::in_real_time;
 use crate::net::{Ground, Pair};
 
 /// Longer than any handshake, even at the lowest rate.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// The maximum number of repetitions if packets were retransmitted.
-const ATTEMPTS: u32 = 10;
 
 /// The stacks of a handshake.
 pub(super) enum Stack<'a> {
@@ -41,37 +37,19 @@ impl Stack<'_> {
     }
 }
 
-/// The frames of one handshake on its own connection, from SYN to FIN. On a busy machine, TCP or a stack may
-/// mistake a delay for a loss and retransmit; the measurement is then repeated.
-pub(super) fn frames(
+/// Runs a handshake on its own connection.
+pub(super) fn connect(
     ground: &Ground,
     pair: &Pair,
     case: &Case,
     keys: (&AllKeys, &Crypto),
     stack: &Stack<'_>,
-) -> Result<Vec<Frame>, Error> {
-    let spoilt = |why: &str| Error::new(case.name(), why, "run it again on an idle machine");
-    for _ in 0..ATTEMPTS {
-        let mut capture = Capture::start(&pair.client, Pair::DEVICE)?;
-        match stack {
-            Stack::Dunlin(client, server) if case.over_datagrams => over_datagrams(pair, client, server)?,
-            Stack::Dunlin(client, server) => over_tcp(pair, client, server).map(drop)?,
-            Stack::Foreign(foreign) => foreign.connect(ground, pair, case, keys)?,
-        }
-        if case.over_datagrams {
-            let frames = capture.finish()?;
-            if is_undisturbed(&frames) { return Ok(frames) } else { continue }
-        }
-        let closed = |frames: &[Frame]| connections(frames).first().is_some_and(Connection::is_closed);
-        if !capture.wait(PATIENCE, closed)? {
-            return Err(spoilt("a connection should open and close, but does not"));
-        }
-        let frames = capture.finish()?;
-        if connections(&frames).iter().all(|connection| connection.resent_packets == 0) {
-            return Ok(frames);
-        }
+) -> Result<(), Error> {
+    match stack {
+        Stack::Dunlin(client, server) if case.over_datagrams => over_datagrams(pair, client, server),
+        Stack::Dunlin(client, server) => over_tcp(pair, client, server).map(drop),
+        Stack::Foreign(foreign) => foreign.connect(ground, pair, case, keys),
     }
-    Err(spoilt("packets are sent again and again"))
 }
 
 /// Runs a handshake over UDP.

@@ -17,7 +17,7 @@ use dunlin::{
 use dunlin_pki::{KeyPair, KeyType};
 
 use super::super::keys::psk;
-use super::ends::{ADDRESS, End};
+use super::super::memory::{ADDRESS, End};
 use crate::Error;
 use crate::error::failed;
 use crate::experiment::Progress;
@@ -57,6 +57,7 @@ enum Protocol {
 }
 
 /// One row.
+#[derive(Clone, Copy)]
 struct Case {
     protocol: Protocol,
     mechanism: Mechanism,
@@ -64,6 +65,8 @@ struct Case {
     tag: Tag,
     /// Whether the records of both sides carry a connection ID of one byte.
     has_ids: bool,
+    /// The draft's flights with a short tag.
+    short: Flights,
 }
 
 /// The bytes of the three flights: the ClientHello, the server's flight, and the client's second flight.
@@ -95,34 +98,45 @@ pub(super) fn len() -> usize {
     cases().len()
 }
 
+/// The rows by protocol, and for each with both tags.
 fn cases() -> Vec<Case> {
-    let mut cases = Vec::new();
-    for protocol in [Protocol::Tls13, Protocol::Dtls13] {
-        for tag in [Tag::Short, Tag::Long] {
-            for curve in [Curve::X25519, Curve::P256] {
-                for mechanism in [Mechanism::RawKey, Mechanism::EcdhePsk, Mechanism::Psk] {
-                    // Without a group there is one case.
-                    if mechanism != Mechanism::Psk || curve == Curve::X25519 {
-                        cases.push(Case { protocol, mechanism, curve, tag, has_ids: false });
-                    }
-                }
-            }
-        }
-    }
-    // The draft gives them only with P-256.
-    for tag in [Tag::Short, Tag::Long] {
-        for mechanism in [Mechanism::RawKey, Mechanism::EcdhePsk, Mechanism::Psk] {
-            cases.push(Case {
-                protocol: Protocol::Dtls13,
-                mechanism,
-                curve: Curve::P256,
-                tag,
-                has_ids: true,
-            });
-        }
-    }
-    cases
+    let parts = [(Protocol::Tls13, false), (Protocol::Dtls13, false), (Protocol::Dtls13, true)];
+    let of = |(part, tag)| {
+        let rows = DRAFT.into_iter().filter(move |case| (case.protocol, case.has_ids) == part);
+        rows.map(move |case| Case { tag, ..case })
+    };
+    parts.into_iter().flat_map(|part| [(part, Tag::Short), (part, Tag::Long)]).flat_map(of).collect()
 }
+
+/// The draft's table, equal in versions 06 to 09 of its source, with short tags. The draft gives connection
+/// IDs only with P-256. The acknowledgement that ends a DTLS handshake belongs to none of the three flights.
+const DRAFT: [Case; 13] = {
+    use Curve::{P256, X25519};
+    use Mechanism::{EcdhePsk, Psk, RawKey};
+    use Protocol::{Dtls13, Tls13};
+    const fn case(protocol: Protocol, curve: Curve, mechanism: Mechanism, short: Flights) -> Case {
+        Case { protocol, mechanism, curve, tag: Tag::Short, has_ids: false, short }
+    }
+    const fn with_ids(mechanism: Mechanism, short: Flights) -> Case {
+        Case { has_ids: true, ..case(Dtls13, P256, mechanism, short) }
+    }
+    [
+        case(Tls13, X25519, RawKey, [129, 307, 179]),
+        case(Tls13, X25519, EcdhePsk, [163, 157, 50]),
+        // Without a group there is one case.
+        case(Tls13, X25519, Psk, [113, 117, 50]),
+        case(Tls13, P256, RawKey, [162, 394, 233]),
+        case(Tls13, P256, EcdhePsk, [196, 190, 50]),
+        case(Dtls13, X25519, RawKey, [146, 360, 200]),
+        case(Dtls13, X25519, EcdhePsk, [180, 186, 55]),
+        case(Dtls13, X25519, Psk, [130, 146, 55]),
+        case(Dtls13, P256, RawKey, [179, 447, 254]),
+        case(Dtls13, P256, EcdhePsk, [213, 219, 55]),
+        with_ids(RawKey, [185, 454, 255]),
+        with_ids(EcdhePsk, [219, 226, 56]),
+        with_ids(Psk, [136, 153, 56]),
+    ]
+};
 
 impl Curve {
     fn group(self) -> &'static str {
@@ -141,26 +155,11 @@ impl Curve {
 }
 
 impl Case {
-    /// The draft's table, equal in versions 06 to 09 of its source. A longer tag adds to the second and the
-    /// third flight. The acknowledgement that ends a DTLS handshake belongs to none of the three.
+    /// The draft's flights. A longer tag adds to the second and the third one.
     const fn draft(&self) -> Flights {
-        let [one, two, three] = match (self.protocol, self.mechanism, self.curve) {
-            (Protocol::Dtls13, Mechanism::RawKey, _) if self.has_ids => [185, 454, 255],
-            (Protocol::Dtls13, Mechanism::EcdhePsk, _) if self.has_ids => [219, 226, 56],
-            (Protocol::Dtls13, Mechanism::Psk, _) if self.has_ids => [136, 153, 56],
-            (Protocol::Tls13, Mechanism::RawKey, Curve::X25519) => [129, 307, 179],
-            (Protocol::Tls13, Mechanism::RawKey, Curve::P256) => [162, 394, 233],
-            (Protocol::Tls13, Mechanism::EcdhePsk, Curve::X25519) => [163, 157, 50],
-            (Protocol::Tls13, Mechanism::EcdhePsk, Curve::P256) => [196, 190, 50],
-            (Protocol::Tls13, Mechanism::Psk, _) => [113, 117, 50],
-            (Protocol::Dtls13, Mechanism::RawKey, Curve::X25519) => [146, 360, 200],
-            (Protocol::Dtls13, Mechanism::RawKey, Curve::P256) => [179, 447, 254],
-            (Protocol::Dtls13, Mechanism::EcdhePsk, Curve::X25519) => [180, 186, 55],
-            (Protocol::Dtls13, Mechanism::EcdhePsk, Curve::P256) => [213, 219, 55],
-            (Protocol::Dtls13, Mechanism::Psk, _) => [130, 146, 55],
-        };
+        let [one, two, three] = self.short;
         match self.tag {
-            Tag::Short => [one, two, three],
+            Tag::Short => self.short,
             Tag::Long => [one, two + 8, three + 8],
         }
     }

@@ -7,7 +7,6 @@
 mod bytes;
 mod draft;
 mod duration;
-mod ends;
 mod foreign;
 #[cfg(feature = "legacy-lab")]
 mod legacy;
@@ -22,7 +21,7 @@ use suites::{AllKeys, Case, Crypto};
 use time::Times;
 
 use super::foreign::Foreign;
-use super::{Experiment, Plan, Progress, Way, watch};
+use super::{Experiment, Plan, Progress, Way, undisturbed, watch};
 use crate::Error;
 use crate::capture::{Frame, save_pcap};
 use crate::count::{Layers, connections};
@@ -220,7 +219,10 @@ impl<'a> Lab<'a> {
         let mut layers = Vec::new();
         let mut paths = Vec::new();
         for run in 0..self.plan.runs {
-            let frames = bytes::frames(ground, pair, case, (&self.keys, &self.means(case).crypto), stack)?;
+            let keys = (&self.keys, &self.means(case).crypto);
+            let kind = (1, case.over_datagrams);
+            let connect = |pair: &Pair| bytes::connect(ground, pair, case, keys, stack);
+            let frames = undisturbed::frames(&case.name(), kind, || Ok(pair), connect)?;
             layers.extend(connections(&frames).first().map(|connection| connection.layers()));
             paths.push(path_bytes(&frames) as f64);
             if run == 0 {

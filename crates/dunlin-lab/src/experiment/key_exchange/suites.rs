@@ -119,15 +119,10 @@ pub(super) fn cases() -> Vec<Case> {
 fn psk_cases() -> Vec<Case> {
     let psk = Case {
         mechanism: "psk",
-        suite: Suite::Tls12(&tls12::TLS12_PSK_WITH_AES_128_CCM_8),
-        group: None,
         has_psk: true,
-        certificates: None,
-        key_bits: None,
         openssl: Some("PSK-AES128-CCM8"),
         paper: Some(586.0),
-        is_legacy: false,
-        over_datagrams: false,
+        ..Case::BARE
     };
     let ecdhe_psk = Case {
         mechanism: "ecdhe_psk",
@@ -178,13 +173,10 @@ fn certificate_cases() -> Vec<Case> {
         mechanism: "ecdhe_ecdsa",
         suite: Suite::Tls12(&tls12::TLS12_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256),
         group: Some(NamedGroup::SECP256R1),
-        has_psk: false,
         certificates: Some(P256),
         key_bits: Some(256),
         openssl: Some("ECDHE-ECDSA-AES128-GCM-SHA256"),
-        paper: None,
-        is_legacy: false,
-        over_datagrams: false,
+        ..Case::BARE
     };
     let ecdhe_rsa = Case {
         mechanism: "ecdhe_rsa",
@@ -210,15 +202,10 @@ fn tls13_cases() -> Vec<Case> {
     let psk = Case {
         mechanism: "psk",
         suite: Suite::Tls13(&dunlin_awslc::TLS13_AES_128_GCM_SHA256),
-        group: None,
         has_psk: true,
-        certificates: None,
-        key_bits: None,
         // OpenSSL accepts a plain PSK only without a common group, but offers a group nevertheless.
         openssl: None,
-        paper: None,
-        is_legacy: false,
-        over_datagrams: false,
+        ..Case::BARE
     };
     let openssl = Some("TLS_AES_128_GCM_SHA256");
     let ecdhe_ecdsa = Case {
@@ -254,6 +241,20 @@ fn tls13_cases() -> Vec<Case> {
 }
 
 impl Case {
+    /// Without keys and groups.
+    pub(super) const BARE: Self = Self {
+        mechanism: "none",
+        suite: Suite::Tls12(&tls12::TLS12_PSK_WITH_AES_128_CCM_8),
+        group: None,
+        has_psk: false,
+        certificates: None,
+        key_bits: None,
+        openssl: None,
+        paper: None,
+        is_legacy: false,
+        over_datagrams: false,
+    };
+
     /// The same case with a client certificate.
     pub(super) fn mutual(self) -> Self {
         let certificates = self.certificates.map(|server| Certificates { mutual: true, ..server });

@@ -4,24 +4,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dunlin::crypto::{CryptoError, RsaEncryption, RsaPublicKey};
-use dunlin::{ClientConfig, DtlsConnection, Now, ServerConfig, Side, TlsConnection};
+use dunlin::{ClientConfig, DtlsConnection, ServerConfig, Side, TlsConnection};
 use pki_types::SubjectPublicKeyInfoDer;
 
-use super::ends::{ADDRESS, End};
+use super::super::memory::{self, ADDRESS, Turn};
 use super::suites::{self, Case, Crypto};
 use crate::Error;
-use crate::error::failed;
-use crate::experiment::watch::{self, Operations, for_keys, timed};
+use crate::experiment::watch::{self, for_keys};
 use crate::report::Row;
-
-/// The work of one side between two flights of the other.
-pub(super) struct Turn {
-    pub(super) side: Side,
-    /// The flight that it sent at the end.
-    pub(super) sent_bytes: usize,
-    time: Duration,
-    operations: Operations,
-}
 
 /// The work of a whole handshake.
 #[derive(Clone, Copy, Debug, Default)]
@@ -40,55 +30,11 @@ pub(super) fn handshake(
     let now = dunlin_tokio::now();
     let address = suites::server_address()?;
     if case.over_datagrams {
-        turns(
-            now,
-            || DtlsConnection::client(client, address, ADDRESS, now),
-            || DtlsConnection::server(server, ADDRESS, now),
-        )
+        let client = || DtlsConnection::client(client, address, ADDRESS, now);
+        memory::handshake(now, client, || DtlsConnection::server(server, ADDRESS, now), |_| Ok(()))
     } else {
-        turns(now, || TlsConnection::client(client, address, now), || TlsConnection::server(server, now))
-    }
-}
-
-/// Creates both sides, and lets them take turns until neither sends anything.
-fn turns<E: End>(
-    now: Now,
-    client: impl FnOnce() -> Result<E, dunlin::Error>,
-    server: impl FnOnce() -> E,
-) -> Result<Vec<Turn>, Error> {
-    let mut turns = Vec::new();
-    let mut side = Side::Client;
-    let mut received = Vec::new();
-    let (client_end, starting) = timed(client);
-    let mut client_end = client_end.map_err(failed)?;
-    let (mut server_end, listening) = timed(server);
-    let mut starting = Some(starting);
-    let mut listening = Some(listening);
-    loop {
-        let (end, before) = match side {
-            Side::Client => (&mut client_end, starting.take()),
-            Side::Server => (&mut server_end, listening.take()),
-        };
-        let (sent, (time, operations)) = timed(|| {
-            received.iter().try_for_each(|piece: &Vec<u8>| end.receive(now, piece))?;
-            Ok::<_, dunlin::Error>(end.flight(now))
-        });
-        received = sent.map_err(failed)?;
-        let sent_bytes = received.iter().map(Vec::len).sum();
-        turns.push(Turn { side, sent_bytes, time, operations });
-        if let (Some((time, operations)), Some(turn)) = (before, turns.last_mut()) {
-            turn.time += time;
-            turn.operations = turn.operations.and(operations);
-        }
-        if sent_bytes == 0 {
-            break;
-        }
-        side = if side == Side::Client { Side::Server } else { Side::Client };
-    }
-    if client_end.is_connected() && server_end.is_connected() {
-        Ok(turns)
-    } else {
-        Err(failed("it does not end"))
+        let client = || TlsConnection::client(client, address, now);
+        memory::handshake(now, client, || TlsConnection::server(server, now), |_| Ok(()))
     }
 }
 

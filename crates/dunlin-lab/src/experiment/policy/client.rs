@@ -2,17 +2,17 @@
 
 use std::ffi::OsString;
 use std::io::{self, BufRead, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
 use dunlin::cache::{CacheMode, DEFAULT_MAX_AGE};
-use dunlin::{Answer, ClientConfig, ServerAddress, TlsConnection};
+use dunlin::{Answer, ClientConfig};
 use dunlin_awslc::tls12::{TLS12_ECDHE_RSA_WITH_AES_128_GCM_SHA256, TLS12_ECDHE_RSA_WITH_AES_256_GCM_SHA384};
 use dunlin_store::MemoryClientCache;
 
 use super::super::blocking::Tls;
-use super::super::keys::{SERVER_NAME, certificates_in, trust};
+use super::super::keys::{certificates_in, trust};
 use super::case::Strategy;
 use super::keys::credential;
 use super::server::profile;
@@ -33,16 +33,13 @@ pub(super) fn run(words: &[OsString]) -> Result<(), Error> {
         .tls12_cipher_suites(suites)
         .credentials(vec![credential(&provider, certificate, key)?])
         .trust(trust(certificates_in(root)?)?);
-    let config = ClientConfig::new(profile.build().map_err(failed)?).with_server_name_sent(false);
-    let config = Arc::new(match strategy {
+    let mut config = ClientConfig::new(profile.build().map_err(failed)?).with_server_name_sent(false);
+    if strategy == Strategy::Cached {
         // One entry for each of the server's certificates.
-        Strategy::Cached => config.with_handshake_cache(
-            CacheMode::Compact,
-            Arc::new(MemoryClientCache::new(2)),
-            DEFAULT_MAX_AGE,
-        ),
-        _ => config,
-    });
+        let store = Arc::new(MemoryClientCache::new(2));
+        config = config.with_handshake_cache(CacheMode::Compact, store, DEFAULT_MAX_AGE);
+    }
+    let config = Arc::new(config);
     for line in io::stdin().lock().lines() {
         let size = line.map_err(failed)?.parse().map_err(|_| unknown())?;
         let told = upload(&config, address, &vec![b'x'; size])?;
@@ -55,10 +52,7 @@ pub(super) fn run(words: &[OsString]) -> Result<(), Error> {
 /// Makes one upload; returns the line to print.
 fn upload(config: &Arc<ClientConfig>, address: SocketAddr, data: &[u8]) -> Result<String, Error> {
     let start = Instant::now();
-    let tcp = TcpStream::connect(address).map_err(failed)?;
-    let server = ServerAddress::parse(SERVER_NAME, address.port()).map_err(failed)?;
-    let connection = TlsConnection::client(config, server, dunlin_tokio::now()).map_err(failed)?;
-    let mut tls = Tls::new(tcp, connection, PATIENCE)?;
+    let mut tls = Tls::connect(address, config, PATIENCE)?;
     while tls.connection.negotiated().is_none() {
         tls.flush()?;
         hear(&mut tls, &mut Vec::new())?;

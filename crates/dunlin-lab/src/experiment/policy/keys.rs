@@ -1,7 +1,6 @@
 //! The keys of both sides, in files that other processes can read.
 
 use std::ffi::OsStr;
-use std::sync::Arc;
 
 use dunlin::Credential;
 use dunlin::crypto::CryptoProvider;
@@ -9,8 +8,8 @@ use dunlin_pki::{Form, KeyPair, KeyType, certificates_to_pem};
 
 use super::super::foreign::MemoryFile;
 use super::super::keys::{CLIENT_NAME, Files, Issuer, SERVER_NAME, certificates_in, key_in};
+use super::super::watch::signer;
 use super::case::LowKey;
-use super::count::Counted;
 use crate::Error;
 use crate::error::failed;
 
@@ -71,5 +70,5 @@ pub(super) fn credential(
     key: &OsStr,
 ) -> Result<Credential, Error> {
     let key = provider.key_loader.load(&key_in(key)?).map_err(failed)?;
-    Ok(Credential::x509(certificates_in(certificate)?, Arc::new(Counted::of(key))))
+    Ok(Credential::x509(certificates_in(certificate)?, signer(key)))
 }

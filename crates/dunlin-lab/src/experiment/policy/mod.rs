@@ -12,7 +12,6 @@ mod captured;
 mod case;
 mod client;
 mod cost;
-mod count;
 mod curl;
 mod instructions;
 mod keys;

@@ -27,8 +27,8 @@ use dunlin_store::{MemoryServerCache, RotatingTickets};
 
 use super::super::blocking::Tls;
 use super::super::keys::{CLIENT_NAME, SERVER_NAME, certificates_in, psk, trust};
+use super::super::watch::spent;
 use super::case::{LowKey, Strategy};
-use super::count::signatures;
 use super::keys::credential;
 use super::tls::{PATIENCE, close, receive};
 use super::{WARM_UP, unknown};
@@ -57,27 +57,15 @@ const PSK: [u8; 32] = [7; 32];
 /// plain HTTP, then a line for each upload: microseconds from accept to the last byte written, number of
 /// signatures, suite, and kind of handshake.
 pub(super) fn run(words: &[OsString]) -> Result<(), Error> {
-    let [
-        strategy,
-        address,
-        root,
-        high_certificate,
-        high_key,
-        low_certificate,
-        low_key,
-        low,
-        directory,
-        uploads,
-    ] = words
-    else {
+    let [strategy, address, root, high, high_key, low, low_key, kind, directory, uploads] = words else {
         return Err(unknown());
     };
     let strategy = strategy.to_str().and_then(Strategy::named).ok_or_else(unknown)?;
     let address: Ipv4Addr = address.to_str().and_then(|text| text.parse().ok()).ok_or_else(unknown)?;
-    let is_short = low == LowKey::Rsa1024.name();
+    let is_short = kind == LowKey::Rsa1024.name();
     let provider = Arc::new(provider(is_short));
-    let high = credential(&provider, high_certificate, high_key)?;
-    let low = credential(&provider, low_certificate, low_key)?;
+    let high = credential(&provider, high, high_key)?;
+    let low = credential(&provider, low, low_key)?;
     let trust = trust(certificates_in(root)?)?;
     let mut policy = Policy::new(&Shared::new(strategy, provider, trust, is_short)?, high, low)?;
     let listen = || TcpListener::bind((address, 0)).map_err(failed);
@@ -270,21 +258,18 @@ impl Shared {
             .trust(self.trust.clone());
         let server = ServerConfig::new(profile.build().map_err(failed)?).map_err(failed)?;
         let asked = if is_unauthenticated { ClientAuth::None } else { ClientAuth::Required };
-        let server = server.with_client_auth(asked).map_err(failed)?.with_certificate_change(true);
-        let server = match &self.tickets {
-            Some(tickets) => server.with_tickets(tickets.clone()),
-            None => server,
-        };
-        let server = match &self.keys {
-            Some(keys) => server.with_psks(keys.clone()),
-            None => server,
-        };
-        match &self.cache {
-            Some(cache) => server
-                .with_handshake_cache(CacheMode::Compact, cache.clone(), DEFAULT_MAX_AGE)
-                .map_err(failed),
-            None => Ok(server),
+        let mut server = server.with_client_auth(asked).map_err(failed)?.with_certificate_change(true);
+        if let Some(tickets) = &self.tickets {
+            server = server.with_tickets(tickets.clone());
         }
+        if let Some(keys) = &self.keys {
+            server = server.with_psks(keys.clone());
+        }
+        if let Some(cache) = self.cache.clone() {
+            let cached = server.with_handshake_cache(CacheMode::Compact, cache, DEFAULT_MAX_AGE);
+            server = cached.map_err(failed)?;
+        }
+        Ok(server)
     }
 
     /// The versions and algorithms of a scheme.
@@ -435,7 +420,7 @@ fn serve(listeners: &Listeners, policy: &mut Policy, directory: &Path) -> Result
         _ => "full",
     };
     let suite = negotiated.cipher_suite.map(|suite| suite.to_string()).unwrap_or_default();
-    let line = format!("{us:.3} {} {suite} {kind}", signatures());
+    let line = format!("{us:.3} {} {suite} {kind}", spent().signed);
     while !tls.connection.peer_has_closed()
         && receive(&mut tls, &mut is_refused, &mut |_| Answer::Failed, &mut |_| Ok(()))?
     {}

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::io::Write;
 use std::path::PathBuf;
 
-use clap::{Args as ClapArgs, ValueEnum};
+use clap::Args as ClapArgs;
 use dunlin_command::error::Error;
 use dunlin_command::files::{self, Access, Existing};
 use dunlin_lab::experiment::{self, Experiment, Held, Plan, Progress, Way};
@@ -55,7 +55,7 @@ pub(crate) struct Run {
     seed: u64,
     /// Use real sockets in namespaces, or virtual time; by default the first way of `dunlin-lab list`.
     #[arg(long, value_enum)]
-    way: Option<WayArg>,
+    way: Option<Way>,
     /// For `gateway`: measure only clients that stay connected, for this time. The default is 10 minutes.
     #[arg(long, value_name = "N")]
     minutes: Option<f64>,
@@ -71,23 +71,6 @@ pub(crate) struct Run {
 const HELD: Held = Held { minutes: 10.0, tls: 10_000, dtls: 100_000 };
 /// The most clients over DTLS: each has an address of its own.
 const MAX_DTLS: usize = 1_000_000;
-
-#[derive(Clone, Copy, ValueEnum)]
-enum WayArg {
-    /// Real sockets in network namespaces: need root, or CAP_SYS_ADMIN and CAP_NET_ADMIN.
-    Real,
-    /// Virtual time over a modelled link: needs no privileges.
-    Virtual,
-}
-
-impl From<WayArg> for Way {
-    fn from(way: WayArg) -> Self {
-        match way {
-            WayArg::Real => Self::Real,
-            WayArg::Virtual => Self::Virtual,
-        }
-    }
-}
 
 /// Execute a task that is measured from outside: `dunlin-lab run caching` starts this under valgrind.
 #[derive(ClapArgs)]
@@ -193,7 +176,7 @@ impl Run {
         }
         plan.runs = self.runs.unwrap_or(plan.runs);
         plan.held = self.held()?;
-        if let Some(way) = self.way.map(Way::from) {
+        if let Some(way) = self.way {
             if !experiment.ways.contains(&way) {
                 let why = format!("the {} way is not available for {}", way.name(), experiment.name);
                 return Err(Error::usage("way", why, format_args!("take {}", ways(experiment).join(" or "))));

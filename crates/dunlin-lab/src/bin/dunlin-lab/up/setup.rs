@@ -46,66 +46,75 @@ pub(super) const REGISTRY: &str = "registry.pub";
 /// The name of the gateway.
 pub(super) const SERVER: &str = "localhost";
 
-/// How a device authenticates.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Way {
+/// Defines the ways, each with its name in tables and JSON, the noun in the names of its devices, at which the
+/// policy's rules look, and its protocol.
+macro_rules! ways {
+    ($($(#[$doc:meta])* $way:ident = $name:literal, $noun:literal, $link:ident;)*) => {
+        /// How a device authenticates.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub(super) enum Way { $($(#[$doc])* $way,)* }
+
+        impl Way {
+            /// All ways; devices use them in turn. The ways with MQTT need a broker, and TCS needs a build with
+            /// association ports.
+            const ALL: [Self; [$($name),*].len()] = [$(Self::$way),*];
+
+            /// The name in tables and JSON.
+            pub(super) const fn name(self) -> &'static str {
+                match self { $(Self::$way => $name,)* }
+            }
+
+            /// The noun in the names of devices of this way.
+            const fn noun(self) -> &'static str {
+                match self { $(Self::$way => $noun,)* }
+            }
+
+            /// The protocol of devices of this way.
+            pub(super) const fn link(self) -> Link {
+                match self { $(Self::$way => Link::$link,)* }
+            }
+        }
+    };
+}
+
+ways! {
     /// A certificate with a P-256 key.
-    X509P256,
+    X509P256 = "X.509 P-256", "sensor", Http;
     /// A certificate with an Ed25519 key.
-    X509Ed25519,
+    X509Ed25519 = "X.509 Ed25519", "camera", Http;
     /// A raw public key (RFC 7250).
-    RawKey,
+    RawKey = "raw key", "lock", Http;
     /// A pre-shared key, with ECDHE.
-    PskEcdhe,
+    PskEcdhe = "PSK + ECDHE", "lamp", Http;
     /// A plain pre-shared key, without forward secrecy.
-    Psk,
+    Psk = "PSK", "meter", Http;
     /// A certificate once, then tickets.
-    X509Resumed,
+    X509Resumed = "X.509, resumed", "display", Http;
     /// A certificate once, then the handshake cache: it is proven each time, but not sent again.
-    X509Cached,
+    X509Cached = "X.509, cached", "pump", Lines;
     /// A pre-shared key with ECDHE, over DTLS with connection IDs: the device moves to another address during
     /// each connection.
-    Moving,
+    Moving = "PSK, moving", "tracker", Coap;
     /// TLS 1.2: the gateway learns who the device is, and gives it a faster profile by renegotiation, or at
     /// once when it knows its address.
-    Tls12,
+    Tls12 = "X.509, TLS 1.2", "turbine", Http;
     /// A certificate, over DTLS without connection IDs: the server gives the association a port of its own,
     /// at which it goes on when the device moves to another address.
-    Tcs,
+    Tcs = "X.509, TCS", "truck", Coap;
     /// A program that knows no TLS speaks HTTP to a tunnel beside it.
-    Tunnel,
+    Tunnel = "plain, tunnel", "boiler", Http;
     /// A certificate with a P-256 key, to a broker of MQTT.
-    Mqtt,
+    Mqtt = "X.509", "valve", Mqtt;
     /// A program that knows no TLS speaks MQTT to a tunnel beside it.
-    MqttTunnel,
+    MqttTunnel = "plain, tunnel", "fridge", Mqtt;
     /// A verifiable credential about a `did:dunlin`, whose key is another one in each connection. A registry
     /// knows the keys, and the device sends the proof along.
-    Vc,
+    Vc = "VC, did:dunlin", "robot", Lines;
     /// A bare DID, which the key of a `did:key` proves; the gateway has a list of them.
-    Did,
+    Did = "DID, did:key", "drone", Lines;
 }
 
 impl Way {
-    /// All ways; devices use them in turn. The ways with MQTT need a broker, and TCS needs a build with
-    /// association ports.
-    const ALL: [Self; 15] = [
-        Self::X509P256,
-        Self::X509Ed25519,
-        Self::RawKey,
-        Self::PskEcdhe,
-        Self::Psk,
-        Self::X509Resumed,
-        Self::X509Cached,
-        Self::Moving,
-        Self::Tls12,
-        Self::Tcs,
-        Self::Tunnel,
-        Self::Mqtt,
-        Self::MqttTunnel,
-        Self::Vc,
-        Self::Did,
-    ];
-
     /// The ways with a broker or without one.
     pub(super) fn all(has_broker: bool) -> impl Iterator<Item = Self> + Clone {
         let has_ports = |way: &Self| PortScheme::AVAILABLE || *way != Self::Tcs;
@@ -115,57 +124,6 @@ impl Way {
     /// Whether the device connects through a tunnel.
     pub(super) const fn has_tunnel(self) -> bool {
         matches!(self, Self::Tunnel | Self::MqttTunnel)
-    }
-
-    /// The name in tables and JSON.
-    pub(super) const fn name(self) -> &'static str {
-        match self {
-            Self::X509P256 => "X.509 P-256",
-            Self::X509Ed25519 => "X.509 Ed25519",
-            Self::RawKey => "raw key",
-            Self::PskEcdhe => "PSK + ECDHE",
-            Self::Psk => "PSK",
-            Self::X509Resumed => "X.509, resumed",
-            Self::X509Cached => "X.509, cached",
-            Self::Moving => "PSK, moving",
-            Self::Tls12 => "X.509, TLS 1.2",
-            Self::Tcs => "X.509, TCS",
-            Self::Tunnel | Self::MqttTunnel => "plain, tunnel",
-            Self::Mqtt => "X.509",
-            Self::Vc => "VC, did:dunlin",
-            Self::Did => "DID, did:key",
-        }
-    }
-
-    /// The noun in the names of devices of this way. The policy's rules look at the names.
-    const fn noun(self) -> &'static str {
-        match self {
-            Self::X509P256 => "sensor",
-            Self::X509Ed25519 => "camera",
-            Self::RawKey => "lock",
-            Self::PskEcdhe => "lamp",
-            Self::Psk => "meter",
-            Self::X509Resumed => "display",
-            Self::X509Cached => "pump",
-            Self::Moving => "tracker",
-            Self::Tls12 => "turbine",
-            Self::Tcs => "truck",
-            Self::Tunnel => "boiler",
-            Self::Mqtt => "valve",
-            Self::MqttTunnel => "fridge",
-            Self::Vc => "robot",
-            Self::Did => "drone",
-        }
-    }
-
-    /// The protocol of devices of this way.
-    pub(super) const fn link(self) -> Link {
-        match self {
-            Self::X509Cached | Self::Vc | Self::Did => Link::Lines,
-            Self::Moving | Self::Tcs => Link::Coap,
-            Self::Mqtt | Self::MqttTunnel => Link::Mqtt,
-            _ => Link::Http,
-        }
     }
 }
 
@@ -374,24 +332,22 @@ impl Maker {
     }
 
     fn x509_with(&self, name: &str, identity: Identity) -> Result<Sides, Error> {
-        let key = identity.key.signing_key(&self.provider)?;
-        let profile = self
-            .lean(&dunlin_awslc::TLS13_AES_128_GCM_SHA256, SignatureScheme::ECDSA_SECP256R1_SHA256)
-            .trust(self.trust()?)
-            .credentials(vec![Credential::x509(identity.chain, key)]);
-        Ok((client(profile)?, format!("x509:dns:{name}"), format!("X.509 {SERVER}")))
+        let scheme = SignatureScheme::ECDSA_SECP256R1_SHA256;
+        self.certified(name, identity, self.lean(&dunlin_awslc::TLS13_AES_128_GCM_SHA256, scheme))
     }
 
     /// As [`Self::x509`], with TLS 1.2 and renegotiation.
     fn tls12(&self, name: &str) -> Result<Sides, Error> {
-        let identity = self.leaf(name, KeyType::P256)?;
-        let key = identity.key.signing_key(&self.provider)?;
         let profile = Profile::builder(self.provider.clone())
             .cipher_suites(vec![])
             .tls12_cipher_suites(TLS12_CIPHER_SUITES.to_vec())
-            .renegotiation(true)
-            .trust(self.trust()?)
-            .credentials(vec![Credential::x509(identity.chain, key)]);
+            .renegotiation(true);
+        self.certified(name, self.leaf(name, KeyType::P256)?, profile)
+    }
+
+    fn certified(&self, name: &str, identity: Identity, profile: ProfileBuilder) -> Result<Sides, Error> {
+        let key = identity.key.signing_key(&self.provider)?;
+        let profile = profile.trust(self.trust()?).credentials(vec![Credential::x509(identity.chain, key)]);
         Ok((client(profile)?, format!("x509:dns:{name}"), format!("X.509 {SERVER}")))
     }
 

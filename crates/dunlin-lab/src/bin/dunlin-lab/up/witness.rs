@@ -78,28 +78,30 @@ impl Witness {
         self.0.connections.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn note(&self, line: Line) {
-        let keys = [&line.client, &line.identity];
+    fn note(&self, mut line: Line) {
+        let message = line.text("message").unwrap_or_default();
+        let identity = line.text("identity");
         let mut connections = self.lock();
-        let key = keys.into_iter().flatten().find(|key| connections.contains_key(*key)).cloned();
+        let keys = [line.text("client"), identity.clone()];
+        let key = keys.into_iter().flatten().find(|key| connections.contains_key(key));
         let Some(seen) = key.and_then(|key| connections.get_mut(&key)) else {
             drop(connections);
-            let is_guest =
-                line.identity.as_ref().is_some_and(|identity| identity.split(' ').nth(1) == Some(GUEST));
-            if let (true, Some(identity)) = (is_guest && line.message == "connected", line.identity) {
+            let is_guest = |identity: &String| identity.split(' ').nth(1) == Some(GUEST);
+            if let (Some(identity), "connected") = (identity.filter(is_guest), &*message) {
                 let guests = self.0.guests.lock().unwrap_or_else(PoisonError::into_inner);
                 // The table need not count every one of a flood.
                 let _ = guests.as_ref().map(|guests| guests.try_send(identity));
             }
             return;
         };
-        match &*line.message {
+        match &*message {
             "connected" => {
-                (seen.profile, seen.rule, seen.kind) = (line.profile, line.rule, line.kind);
-                (seen.version, seen.identity, seen.bytes) = (line.version, line.identity, line.bytes);
+                (seen.profile, seen.rule, seen.kind) =
+                    (line.text("profile"), line.text("rule"), line.text("kind"));
+                (seen.version, seen.identity, seen.bytes) = (line.text("version"), identity, line.bytes);
             }
-            "renegotiated" => (seen.profile, seen.renegotiated) = (line.profile, true),
-            "handshake failed" | "no connection to the server" => seen.failure = line.error,
+            "renegotiated" => (seen.profile, seen.renegotiated) = (line.text("profile"), true),
+            "handshake failed" | "no connection to the server" => seen.failure = line.text("error"),
             _ => return,
         }
         drop(connections);
@@ -153,39 +155,23 @@ impl<S: Subscriber> Layer<S> for Witness {
     }
 }
 
-/// The fields of a line of the log that matter here.
+/// The fields of a line of the log.
 #[derive(Default)]
 struct Line {
-    message: String,
-    client: Option<String>,
-    identity: Option<String>,
-    profile: Option<String>,
-    rule: Option<String>,
-    error: Option<String>,
-    version: Option<String>,
-    kind: Option<String>,
+    texts: HashMap<&'static str, String>,
     bytes: [u64; 2],
 }
 
 impl Line {
-    fn set(&mut self, field: &Field, value: String) {
-        match field.name() {
-            "message" => self.message = value,
-            "client" => self.client = Some(value),
-            "identity" => self.identity = Some(value),
-            "profile" => self.profile = Some(value),
-            "rule" => self.rule = Some(value),
-            "error" => self.error = Some(value),
-            "version" => self.version = Some(value),
-            "kind" => self.kind = Some(value),
-            _ => {}
-        }
+    /// Takes the text of a field.
+    fn text(&mut self, name: &str) -> Option<String> {
+        self.texts.remove(name)
     }
 }
 
 impl Visit for Line {
     fn record_str(&mut self, field: &Field, value: &str) {
-        self.set(field, value.to_owned());
+        self.texts.insert(field.name(), value.to_owned());
     }
 
     fn record_u64(&mut self, field: &Field, value: u64) {
@@ -198,6 +184,6 @@ impl Visit for Line {
     }
 
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
-        self.set(field, format!("{value:?}"));
+        self.texts.insert(field.name(), format!("{value:?}"));
     }
 }

@@ -69,13 +69,11 @@ fn of_size(bits: u32, group: NamedGroup, column: usize) -> Vec<Case> {
         mechanism: "dh_anon",
         suite: Suite::Tls12(&dunlin_legacy::lab::TLS12_DH_ANON_WITH_AES_128_GCM_SHA256),
         group: Some(group),
-        has_psk: false,
-        certificates: None,
         key_bits: Some(bits),
         openssl: openssl_with_field("ADH-AES128-GCM-SHA256"),
         paper: Some([719.0, 911.0, 1295.0][column]),
         is_legacy: true,
-        over_datagrams: false,
+        ..Case::BARE
     };
     let dhe_psk = Case {
         mechanism: "dhe_psk",
