@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 /// The programs that make the tables and check the claims of a page.
-const PAGES: [&str; 5] = ["caching", "handover", "identity", "key-exchange", "policy"];
+const PAGES: [&str; 7] = ["caching", "gateway", "handover", "identity", "key-exchange", "policy", "race"];
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")

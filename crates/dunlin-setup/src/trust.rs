@@ -140,7 +140,11 @@ pub fn own_certificate(
     let own = key.map(|key| content_up_to(key, MAX_OWN)).transpose()?;
     let own = own.as_ref().unwrap_or(&certificates);
     let loaded = LoadedCredential::from_pem(&certificates, own, side, SystemTime::now(), provider);
-    let loaded = loaded.map_err(|fault| match fault {
+    // A file without a key has no secret.
+    if !matches!(loaded, Err(CredentialFault::Certificate(_) | CredentialFault::Key(Error::Missing { .. }))) {
+        warnings.extend(open_to_others(of_key, "the key"));
+    }
+    loaded.map_err(|fault| match fault {
         CredentialFault::Certificate(error) => unusable(&chain.place, &chain.value, &error),
         CredentialFault::Key(error @ Error::KeyMismatch) => {
             let what = format!("not the key of the first certificate in {}", chain.value.display());
@@ -151,9 +155,7 @@ pub fn own_certificate(
             in_file(of_key, &error, &advice)
         }
         CredentialFault::Key(error) => unusable(&of_key.place, &of_key.value, &error),
-    })?;
-    warnings.extend(open_to_others(of_key, "the key"));
-    Ok(loaded)
+    })
 }
 
 /// A warning if every peer with a correct clock will refuse the chain in this file.

@@ -14,7 +14,7 @@ const INTRODUCTION: &str = "\
 # Keys of configurations
 
 The readers of the configurations make this page (`make reference`): it has every key of every table, in the order in which the program reads
-them, and the advice of the error for another value. The pages of the [gateway](gateway.md), the [tunnel](tunnel.md) and
+them, and what it takes, in the words of the error for another value. The pages of the [gateway](gateway.md), the [tunnel](tunnel.md) and
 [policies](policy.md) explain the keys and their defaults.
 
 A time span is a number with a unit, as in `\"500ms\"`, `\"10s\"`, `\"5m\"`, `\"2h\"` or `\"30d\"`. Where the page says `NAME`, you choose the name.
@@ -60,7 +60,12 @@ impl Table {
             } else if what.ends_with(" is not an array of tables") {
                 tables.push(self.below(&key, true));
             } else {
-                let _ = writeln!(rows, "| `{key}` | {} |", advice.replace('|', "\\|"));
+                let value = match what.strip_prefix(WRONG).and_then(|rest| rest.strip_prefix(" is not ")) {
+                    Some(kind) if advice.starts_with("write ") => format!("{kind}; {advice}"),
+                    Some(kind) => kind.to_owned(),
+                    None => advice,
+                };
+                let _ = writeln!(rows, "| `{key}` | {} |", value.replace('|', "\\|"));
             }
         }
         if !rows.is_empty() {
