@@ -157,6 +157,7 @@ fn psks(
     let report = move |error: &PskError, then: &str| {
         tracing::warn!(file = path, %error, "pre-shared keys: {then}");
     };
+    // A database that cannot be read now may be readable later: until then, no client can use a key.
     let opened = Psks::open(file, ShortKeys::Refuse, provider, report);
     opened.map(|(psks, _)| Arc::new(psks) as _).map_err(|fault| faults.push(fault)).ok()
 }

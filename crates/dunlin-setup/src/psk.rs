@@ -28,22 +28,22 @@ pub enum Psks {
 }
 
 impl Psks {
-    /// Opens the file or database of keys, and returns the keys in it, too. `report` gets later faults, each
-    /// with its consequence.
+    /// Opens the file or database of keys, and returns the keys in it, too: of a database, perhaps why they
+    /// cannot be read now. `report` gets later faults, each with its consequence.
     ///
     /// # Errors
-    /// The keys cannot be read.
+    /// The keys of a file cannot be read, or there is no database.
     pub fn open(
         field: &FileField,
         short: ShortKeys,
         provider: &Arc<CryptoProvider>,
         report: impl Fn(&PskError, &str) + Send + Sync + 'static,
-    ) -> Result<(Self, PskSet), Fault> {
+    ) -> Result<(Self, Result<PskSet, Fault>), Fault> {
         let path = &field.value;
         let failed = |error| unusable(field, &error);
         if Format::of(path) == Format::Sqlite && path.exists() {
             let psks = SqlitePsks::open(path).map_err(failed)?;
-            let keys = psks.keys().map_err(failed)?;
+            let keys = psks.keys().map_err(failed);
             let report = move |error: &_| report(error, "the server refuses all keys until it can be read");
             let live = LiveSqlitePsks::new(psks, provider.clone(), Box::new(report));
             return Ok((Self::Database(live), keys));
@@ -51,12 +51,12 @@ impl Psks {
         if !path.is_file() {
             // A pipe can be read only once. A missing file gives the usual fault.
             let keys = read(field, short)?;
-            return Ok((Self::Fixed(keys.clone(), provider.clone()), keys));
+            return Ok((Self::Fixed(keys.clone(), provider.clone()), Ok(keys)));
         }
         let report = move |error: &_| report(error, "the previous keys stay in force");
         let file = PskFile::open(path, short, provider.clone(), Box::new(report)).map_err(failed)?;
         let keys = file.keys();
-        Ok((Self::File(file), keys))
+        Ok((Self::File(file), Ok(keys)))
     }
 
     /// The record of this identity, valid or not.

@@ -242,6 +242,7 @@ impl TlsOptions {
         let shown = path.display().to_string();
         let report = move |error: &PskError, then: &str| warn(&format!("{shown}: {error}; {then}"));
         let (psks, keys) = Psks::open(&file, self.short_keys(), provider, report)?;
+        let keys = keys?;
         files::warn_of_access(path, "the keys");
         if !matches!(psks, Psks::Database(_)) {
             // At least one key, and each suits a suite.
