@@ -30,7 +30,7 @@ check: ## Check a change to the engine in under three minutes: house rules, clip
 	tools/house-rules
 	tools/layers
 	$(CARGO) clippy -p dunlin --all-targets -- -D warnings
-	$(CARGO) test -p dunlin -p dunlin-tests --lib $(ENGINE_TESTS:%=--test %) --no-fail-fast
+	$(CARGO) test -p dunlin -p dunlin-tests --features dunlin/association-ports --lib $(ENGINE_TESTS:%=--test %) --no-fail-fast
 
 lint: ## Check formatting, clippy and house rules; a warning is an error
 	$(CARGO) fmt --all --check
