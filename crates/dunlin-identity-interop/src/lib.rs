@@ -1,4 +1,4 @@
-//! What other implementations of decentralised identities have, and no program of this project needs: tests and
+//! Parts of other implementations of decentralised identities, which no program of this project needs: tests and
 //! examples interoperate with them.
 //!
 //! The public implementation of the paper has credentials of its own ([`LinksCredential`], [`LinksVerifier`]) and

@@ -191,7 +191,7 @@ pub fn documents(fields: &[FileField]) -> Result<Vec<DidDocument>, Fault> {
 /// Reads a list of DIDs.
 fn trust_list(field: &FileField) -> Result<TrustList, Fault> {
     let list = TrustList::read(&text(field)?).map_err(|error| in_file(field, &error, LIST))?;
-    if list.is_empty() { Err(in_file(field, &"no DID in it, so nobody is trusted", LIST)) } else { Ok(list) }
+    if list.is_empty() { Err(in_file(field, &"no DID in it, so no peer is trusted", LIST)) } else { Ok(list) }
 }
 
 /// Reads a list of DIDs without roots over others.

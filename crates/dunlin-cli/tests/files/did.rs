@@ -309,7 +309,7 @@ fn refuses_credentials_of_others_changed_and_outdated_ones() {
         assert!(line.starts_with(&format!("dunlin: {file}: ")) && line.contains(told), "{line}");
     }
     for (list, told) in [
-        ("", "nobody is trusted"),
+        ("", "no peer is trusted"),
         ("did:web:example.org", "not supported here"),
         ("members 1 00", "line 1"),
         (&format!("members 1 {}", "00".repeat(32)), "is for --vc-peers and --dids"),

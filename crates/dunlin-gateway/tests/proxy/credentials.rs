@@ -590,7 +590,7 @@ async fn names_faulty_files() {
         Err(faults) => faults.to_string(),
     };
     for (file, content, says) in [
-        ("issuers", String::new(), "nobody is trusted"),
+        ("issuers", String::new(), "no peer is trusted"),
         ("issuers", "did:web:example.org".to_owned(), "not supported here"),
         ("issuers", "operator".to_owned(), "line 1"),
         ("issuers", format!("members 1 {}", "00".repeat(32)), "\"members\" is for vc_peers and dids"),
